@@ -72,37 +72,38 @@ postgres_probe() {
 
 postgres_create_database() { postgres_ask "$1" postgres 'CREATE DATABASE test' >/dev/null; }
 
-# mysql_ask <address> <default port> <plugin> <database> <query>: root without a password, the query, good-bye.
-# The server reads the packets in turn, so they need not wait for its greeting.
+# mysql_ask <address> <database> <query>: root without a password, the query, good-bye; all in one write.
+# That works because the plugin "none" makes every server ask for its own plugin, to which the empty packet answers
+# "no password", whatever the plugin is.
 mysql_ask() {
 	# protocol 4.1, long password, secure connection, plugin auth; with a database also "connect with db"
-	local flags=$((0x88201 | (${#4} > 0 ? 8 : 0))) length=$((32 + 5 + 1 + (${#4} > 0 ? ${#4} + 1 : 0) + ${#3} + 1))
-	local zeros='\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0'
-	talk "$1" "$2" "$(bytes 3 little $length)\\x01$(bytes 4 little $flags)\\0\\0\\0\\x01\\x2d${zeros}root\\0\\0${4:+$4\\0}$3\\0$(
-		bytes 3 little $((${#5} + 1)))\\0\\x03$5$(bytes 3 little 1)\\0\\x01" inbox_ok
+	local flags=$((${#2} > 0 ? 0x88209 : 0x88201)) user="root\\0\\0${2:+$2\\0}none\\0"
+	local length=$((32 + 11 + (${#2} > 0 ? ${#2} + 1 : 0))) zeros='\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0'
+	local hello="$(bytes 3 little $length)\\x01$(bytes 4 little $flags)\\0\\0\\0\\x01\\x2d$zeros$user"
+	local no_password='\0\0\0\x03' query good_bye='\x01\0\0\0\x01'
+	query="$(bytes 3 little $((${#3} + 1)))\\0\\x03$3"
+	talk "$1" 3306 "$hello$no_password$query$good_bye" inbox_ok
 }
 
-# mysql_like_probe <address> <default port> <plugin> <mysql|mariadb> [own]
+# mysql_like_probe <mysql|mariadb> <address> [own]
 mysql_like_probe() {
 	local answer
-	answer=$(mysql_ask "$1" "$2" "$3" test "SELECT CONCAT('inbox_','ok')") || { echo "$nothing_listens" && return 1; }
-	case $4:$answer in
+	answer=$(mysql_ask "$2" test "SELECT CONCAT('inbox_','ok')") || { echo "$nothing_listens" && return 1; }
+	case $1:$answer in
 	mysql:*MariaDB*) echo 'MariaDB answers where MySQL is wanted' && return 1 ;;
 	mariadb:*MariaDB* | mysql:*mysql_native_password* | mysql:*caching_sha2_password*) ;;
-	*) echo "what answers is not $4" && return 1 ;;
+	*) echo "what answers is not $1" && return 1 ;;
 	esac
-	[[ $answer == *inbox_ok* || -n ${5-} ]] && return
+	[[ $answer == *inbox_ok* || -n ${3-} ]] && return
 	[[ $answer == *'Unknown database'* ]] && echo "$no_database" && return 1
 	echo 'user "root" is not let in without a password'
 	return 1
 }
 
-mysql_like_create_database() { mysql_ask "$1" "$2" "$3" '' 'CREATE DATABASE IF NOT EXISTS test' >/dev/null; }
-
-mysql_probe() { mysql_like_probe "$1" 3306 caching_sha2_password mysql "${2-}"; }
-mysql_create_database() { mysql_like_create_database "$1" 3306 caching_sha2_password; }
-mariadb_probe() { mysql_like_probe "$1" 3306 mysql_native_password mariadb "${2-}"; }
-mariadb_create_database() { mysql_like_create_database "$1" 3306 mysql_native_password; }
+mysql_probe() { mysql_like_probe mysql "$@"; }
+mariadb_probe() { mysql_like_probe mariadb "$@"; }
+mysql_create_database() { mysql_ask "$1" '' 'CREATE DATABASE IF NOT EXISTS test' >/dev/null; }
+mariadb_create_database() { mysql_create_database "$1"; }
 
 # says <address> <default port> <request> <text> <reason>: for the brokers, where one text in the answer tells it all.
 says() {
