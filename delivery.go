@@ -1,0 +1,130 @@
+package inbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/cenkalti/backoff/v5"
+)
+
+// delivery is one message on its way through the Inbox: one or more attempts, each in a transaction of its own.
+type delivery struct {
+	inbox       *Inbox
+	msg         *message.Message
+	handler     message.HandlerFunc
+	entry       context.Context // what the message had when it came
+	row         Row
+	fingerprint Fingerprint
+
+	start  time.Time
+	waited time.Duration // for other holders of the identity, over all attempts
+
+	// unresolved is the error of a COMMIT whose outcome is not known. While it is set, the next attempt is its resolution.
+	unresolved      error
+	resolveDeadline time.Time
+
+	report DeliveryReport
+}
+
+func (i *Inbox) deliver(msg *message.Message, handler message.HandlerFunc) (outcome Outcome, err error) {
+	d := &delivery{inbox: i, msg: msg, handler: handler, entry: msg.Context(), start: time.Now()}
+	defer func() {
+		d.report.Outcome, d.report.Err, d.report.Duration = outcome, err, time.Since(d.start)
+		if err == nil {
+			d.report.Stage = "" // of an attempt that failed before
+		}
+		i.config.Observer.ObserveDelivery(d.report)
+	}()
+
+	if err := d.describe(); err != nil {
+		return 0, err
+	}
+	if err := d.entry.Err(); err != nil {
+		return 0, d.fail(StageBegin, fmt.Errorf("the message's context has ended: %w", err))
+	}
+
+	waits := i.conflictBackoff()
+	for retries := 0; ; retries++ {
+		outcome, err := d.attempt()
+		if err == nil {
+			return outcome, nil
+		}
+		if !d.again(err, retries) {
+			return 0, d.giveUp(err)
+		}
+		i.logger.Debug("Inbox tries the delivery again", d.logFields().Add(watermill.LogFields{"err": err.Error(), "retry": retries + 1}))
+		if !sleep(d.entry, waits.NextBackOff()) {
+			return 0, d.giveUp(err)
+		}
+	}
+}
+
+// again decides whether another attempt may start in this process.
+func (d *delivery) again(err error, retries int) bool {
+	config := &d.inbox.config
+	if d.entry.Err() != nil {
+		return false
+	}
+	if d.unresolved != nil {
+		return time.Now().Before(d.resolveDeadline)
+	}
+	var failed *Error
+	if !errors.Is(err, errConflict) || errors.As(err, &failed) && failed.final {
+		return false
+	}
+	return retries < config.ConflictRetries && time.Since(d.start) < config.TxTimeout
+}
+
+// giveUp makes the error of the delivery.
+func (d *delivery) giveUp(err error) error {
+	if d.unresolved == nil {
+		return err
+	}
+	err = d.fail(StageCommit, fmt.Errorf("%w: %w; the redelivery resolves it; last attempt: %w", ErrCommitUncertain, d.unresolved, err))
+	d.inbox.logger.Error("Inbox could not resolve the outcome of a commit", err, d.logFields())
+	return err
+}
+
+// conflictBackoff doubles up to a second, with full jitter: each wait is anything from zero to twice its interval.
+func (i *Inbox) conflictBackoff() *backoff.ExponentialBackOff {
+	b := backoff.NewExponentialBackOff()
+	b.InitialInterval = i.config.ConflictBackoff / 2
+	b.MaxInterval = time.Second / 2
+	b.Multiplier = 2
+	b.RandomizationFactor = 1
+	b.Reset()
+	return b
+}
+
+// retryConflicts runs fn until it fails with anything but a conflict.
+func (i *Inbox) retryConflicts(ctx context.Context, fn func() error) error {
+	waits := i.conflictBackoff()
+	for retries := 0; ; retries++ {
+		err := fn()
+		if class := i.config.Schema.Classify(err); err == nil || class != ClassConflict && class != ClassLockTimeout {
+			return err
+		}
+		if retries >= i.config.ConflictRetries || !sleep(ctx, waits.NextBackOff()) {
+			return err
+		}
+	}
+}
+
+// sleep reports whether it slept to the end.
+func sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return ctx.Err() == nil
+	case <-ctx.Done():
+		return false
+	}
+}
+
+func newToken() uint64 { return rand.Uint64() }

@@ -1,0 +1,81 @@
+package inbox
+
+import (
+	"time"
+)
+
+// Outcome is what became of a delivery.
+type Outcome int
+
+const (
+	// Processed: the effect and the identity are committed.
+	Processed Outcome = iota + 1
+
+	// Duplicate: the identity was committed before; the handler's effect was not committed again.
+	Duplicate
+
+	// Skipped: Config.Skip said that the message needs no protection; the handler ran without a transaction.
+	Skipped
+)
+
+// String returns the outcome in lower case, "none" for the zero value.
+func (o Outcome) String() string {
+	switch o {
+	case Processed:
+		return "processed"
+	case Duplicate:
+		return "duplicate"
+	case Skipped:
+		return "skipped"
+	default:
+		return "none"
+	}
+}
+
+// Observer is told about deliveries, for metrics. Its methods run in the delivery's goroutine, so they must be fast, and safe for
+// concurrent use.
+type Observer interface {
+	// ObserveDelivery is called once at the end of every delivery that was not skipped.
+	ObserveDelivery(report DeliveryReport)
+}
+
+// DeliveryReport describes one finished delivery. It carries no ids, so that its values can serve as labels.
+type DeliveryReport struct {
+	// Consumer is empty if the delivery failed before it was known.
+	Consumer string
+
+	// Outcome is the zero value if the delivery failed or its handler panicked.
+	Outcome Outcome
+
+	// Err is the error of a failed delivery.
+	Err error
+
+	// Stage is where the delivery failed, empty if it did not.
+	Stage Stage
+
+	// Mismatch tells that the identity was processed with other content, whatever OnMismatch made of it.
+	Mismatch bool
+
+	// Duration is the time from the start of the delivery to its end.
+	Duration time.Duration
+
+	// HandlerRuns counts the runs of the handler in this delivery.
+	HandlerRuns int
+
+	// Conflicts counts the transactions that the database gave up in favour of others.
+	Conflicts int
+
+	// UncertainCommits counts the COMMITs that got no clear answer.
+	UncertainCommits int
+
+	// EarlyAck tells that the message was acked before its transaction was committed.
+	EarlyAck bool
+
+	// RedeliveryAge is the age of the identity at the time of a duplicate, by the database's clock, in whole seconds. The
+	// largest value seen over time is the least that retention must keep.
+	RedeliveryAge time.Duration
+}
+
+type nopObserver struct{}
+
+func (nopObserver) ObserveDelivery(DeliveryReport) {}

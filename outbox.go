@@ -1,0 +1,248 @@
+package inbox
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/ThreeDotsLabs/watermill"
+	wsql "github.com/ThreeDotsLabs/watermill-sql/v4/pkg/sql"
+	"github.com/ThreeDotsLabs/watermill/components/forwarder"
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/ThreeDotsLabs/watermill/message/router/middleware"
+)
+
+// maxOutboxBatch is how many messages one insert takes. SQLite allows 32,766 parameters a statement, the other databases 65,535,
+// and watermill-sql uses three for each message.
+const maxOutboxBatch = 10_000
+
+// OutboxFactory makes a publisher that writes messages with tx, which is a transaction. It must not create tables: on MySQL
+// that would commit the transaction. The publisher is never closed. It must be safe to call for many transactions at once.
+type OutboxFactory func(tx wsql.ContextExecutor) (message.Publisher, error)
+
+// SQLOutbox makes an outbox of watermill-sql's Publisher: a message goes into the table of its topic. A wsql.Subscriber with the matching
+// schema relays it. config.AutoInitializeSchema is refused, because the tables cannot be created in a message's transaction: create them
+// before, for example with wsql.Subscriber.SubscribeInitialize.
+//
+// Messages that watermill-sql's default schemas cannot store (UUID longer than 36 characters, payload that is not JSON in a JSON
+// column) are refused before the insert.
+func SQLOutbox(config wsql.PublisherConfig, logger watermill.LoggerAdapter) OutboxFactory {
+	limits := limitsOf(config.SchemaAdapter)
+	return func(tx wsql.ContextExecutor) (message.Publisher, error) {
+		publisher, err := wsql.NewPublisher(tx, config, logger)
+		if err != nil {
+			return nil, err
+		}
+		return limitedPublisher{publisher, limits}, nil
+	}
+}
+
+// ForwarderOutbox is SQLOutbox behind Watermill's forwarder.Publisher: all messages go, in envelopes that remember their topic, into the
+// one table of the forwarder's topic, and a forwarder.Forwarder relays them to any broker.
+func ForwarderOutbox(config wsql.PublisherConfig, forwarderConfig forwarder.PublisherConfig, logger watermill.LoggerAdapter) OutboxFactory {
+	sqlOutbox := SQLOutbox(config, logger)
+	return func(tx wsql.ContextExecutor) (message.Publisher, error) {
+		publisher, err := sqlOutbox(tx)
+		if err != nil {
+			return nil, err
+		}
+		return forwarder.NewPublisher(publisher, forwarderConfig), nil
+	}
+}
+
+// Publisher returns a publisher that writes to the outbox in the transaction of the message being handled, which it takes from the context of
+// the messages it publishes. It suits cqrs.EventBus and cqrs.CommandBus, which put the caller's context there; one bus can serve
+// all handlers. Messages without an open transaction are refused with ErrNoTransaction.
+//
+// Close does nothing. The publisher is safe for concurrent use by different handlers; a transaction itself is not.
+func (i *Inbox) Publisher() message.Publisher {
+	return contextPublisher{i}
+}
+
+type contextPublisher struct{ inbox *Inbox }
+
+func (p contextPublisher) Publish(topic string, msgs ...*message.Message) error {
+	if len(msgs) == 0 {
+		return nil
+	}
+	h := holderFromContext(msgs[0].Context())
+	for _, msg := range msgs {
+		if h == nil || h.inbox != p.inbox || holderFromContext(msg.Context()) != h {
+			return fmt.Errorf("inbox: publish message %q to %q: %w: publish with the context of the message being handled, all messages with the same one",
+				msg.UUID, topic, ErrNoTransaction)
+		}
+	}
+	if err := h.publishInTx(topic, msgs); err != nil {
+		return fmt.Errorf("inbox: publish %d messages to %q: %w", len(msgs), topic, err)
+	}
+	return nil
+}
+
+func (contextPublisher) Close() error { return nil }
+
+func (h *holder) publishInTx(topic string, msgs message.Messages) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.tx == nil {
+		return fmt.Errorf("%w: the handler has returned", ErrNoTransaction)
+	}
+	err := h.publish(topic, msgs)
+	if err != nil && h.failure == nil {
+		// On some engines the transaction goes on after a failed insert. Without this, a handler that ignores the
+		// error would commit its effect without the message.
+		h.failure = err
+	}
+	return err
+}
+
+// outbox publishes the messages of one transaction.
+type outbox struct {
+	config    *Config
+	tx        wsql.Tx
+	incoming  *message.Message
+	publisher message.Publisher
+}
+
+// publish writes messages to the outbox. Their contexts must already be those to use for the insert.
+func (o *outbox) publish(topic string, msgs message.Messages) error {
+	if o.config.Outbox == nil {
+		return ErrNoOutbox
+	}
+	if o.publisher == nil {
+		publisher, err := o.config.newOutboxPublisher(o.tx)
+		if err != nil {
+			return err
+		}
+		o.publisher = publisher
+	}
+
+	correlationID := middleware.MessageCorrelationID(o.incoming)
+	for _, msg := range msgs {
+		if correlationID != "" {
+			if msg.Metadata == nil {
+				msg.Metadata = message.Metadata{}
+			}
+			middleware.SetCorrelationID(correlationID, msg)
+		}
+	}
+	for len(msgs) > 0 {
+		batch := msgs[:min(len(msgs), maxOutboxBatch)]
+		if err := o.publisher.Publish(topic, batch...); err != nil {
+			return err
+		}
+		msgs = msgs[len(batch):]
+	}
+	return nil
+}
+
+func (c *Config) newOutboxPublisher(tx wsql.ContextExecutor) (message.Publisher, error) {
+	publisher, err := c.Outbox(tx)
+	if err != nil {
+		return nil, err
+	}
+	if publisher == nil {
+		return nil, errors.New("the factory returned no publisher")
+	}
+	for _, decorate := range c.OutboxDecorators {
+		if publisher, err = decorate(publisher); err != nil {
+			return nil, fmt.Errorf("decorate publisher: %w", err)
+		}
+	}
+	return publisher, nil
+}
+
+// probeOutbox makes a publisher once, to find at start a factory that would create tables in a message's transaction.
+func (i *Inbox) probeOutbox() error {
+	if i.config.Outbox == nil {
+		return nil
+	}
+	_, err := i.config.newOutboxPublisher(refusingTx{})
+	return err
+}
+
+// refusingTx looks like a transaction and runs nothing.
+type refusingTx struct{}
+
+var errProbe = errors.New("a factory may run no statement before the first message is published: create the tables before")
+
+func (refusingTx) ExecContext(context.Context, string, ...any) (wsql.Result, error) {
+	return nil, errProbe
+}
+
+func (refusingTx) QueryContext(context.Context, string, ...any) (wsql.Rows, error) {
+	return nil, errProbe
+}
+func (refusingTx) Commit() error   { return errProbe }
+func (refusingTx) Rollback() error { return errProbe }
+
+// outboxLimits are what a schema of watermill-sql cannot store.
+type outboxLimits struct {
+	maxUUID     int                       // 0: no limit
+	payloadType func(topic string) string // nil: any payload
+}
+
+// limitsOf knows the schemas of watermill-sql itself; schemas of others know their own limits.
+func limitsOf(adapter wsql.SchemaAdapter) outboxLimits {
+	switch schema := adapter.(type) {
+	case wsql.DefaultMySQLSchema:
+		return outboxLimits{36, schema.PayloadColumnType}
+	case *wsql.DefaultMySQLSchema:
+		return outboxLimits{36, schema.PayloadColumnType}
+	case wsql.DefaultPostgreSQLSchema:
+		return outboxLimits{36, schema.PayloadColumnType}
+	case *wsql.DefaultPostgreSQLSchema:
+		return outboxLimits{36, schema.PayloadColumnType}
+	case wsql.MySQLQueueSchema:
+		return outboxLimits{36, orJSON(schema.GeneratePayloadType)}
+	case *wsql.MySQLQueueSchema:
+		return outboxLimits{36, orJSON(schema.GeneratePayloadType)}
+	case wsql.PostgreSQLQueueSchema:
+		return outboxLimits{36, orJSON(schema.GeneratePayloadType)}
+	case *wsql.PostgreSQLQueueSchema:
+		return outboxLimits{36, orJSON(schema.GeneratePayloadType)}
+	default:
+		return outboxLimits{}
+	}
+}
+
+func orJSON(payloadType func(topic string) string) func(topic string) string {
+	if payloadType != nil {
+		return payloadType
+	}
+	return func(string) string { return "JSON" }
+}
+
+// limitedPublisher refuses what the table would refuse, with an error that says what to do.
+type limitedPublisher struct {
+	message.Publisher
+	limits outboxLimits
+}
+
+func (p limitedPublisher) Publish(topic string, msgs ...*message.Message) error {
+	if len(msgs) == 0 {
+		return nil // watermill-sql would send an incomplete statement, which aborts a PostgreSQL transaction
+	}
+	for _, msg := range msgs {
+		if err := p.limits.check(topic, msg); err != nil {
+			return fmt.Errorf("outgoing message %q to %q: %w", msg.UUID, topic, err)
+		}
+	}
+	return p.Publisher.Publish(topic, msgs...)
+}
+
+func (l outboxLimits) check(topic string, msg *message.Message) error {
+	if l.maxUUID > 0 && len(msg.UUID) > l.maxUUID {
+		return fmt.Errorf("UUID has %d bytes and watermill-sql's column holds %d: shorten it, or use a schema with a wider column", len(msg.UUID), l.maxUUID)
+	}
+	if l.payloadType == nil {
+		return nil
+	}
+	switch columnType := l.payloadType(topic); columnType {
+	case "JSON", "json", "JSONB", "jsonb":
+		if !json.Valid(msg.Payload) {
+			return fmt.Errorf("payload is not JSON and the payload column is %s: set GeneratePayloadType of the schema adapter (BYTEA, LONGBLOB)", columnType)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,232 @@
+// Package postgres is the inbox's dialect for PostgreSQL 12 and newer, with pgx (native and through database/sql) and lib/pq.
+//
+// Identities are BYTEA, so that any bytes are stored and compared exactly whatever the encoding and collation of the
+// database. To read them: SELECT encode(message_id, 'escape').
+//
+// Set lock_timeout in the DSN a little below the Inbox's WaitTimeout: the server then ends a long wait for another holder of an identity,
+// instead of the client closing the connection.
+package postgres
+
+import (
+	_ "embed"
+	"encoding/hex"
+	"errors"
+	"strings"
+
+	wsql "github.com/ThreeDotsLabs/watermill-sql/v4/pkg/sql"
+	"github.com/jackc/pgx/v5"
+	"github.com/lib/pq"
+
+	"github.com/watermill-inbox/inbox"
+)
+
+// maxIdentifier is the length in bytes to which PostgreSQL cuts names.
+const maxIdentifier = 63
+
+//go:embed schema.sql
+var ddl string
+
+var (
+	_ inbox.Schema         = Schema{}
+	_ inbox.NoWaitInserter = Schema{}
+)
+
+// Schema is the dialect for PostgreSQL. The zero value is ready to use. It holds no state and is safe for concurrent use.
+type Schema struct {
+	// MessagesTable is the table of identities, optionally qualified with a schema ("app.inbox_messages"), its case as
+	// written. Default: inbox_messages.
+	MessagesTable string
+}
+
+func (s Schema) name() string {
+	if s.MessagesTable == "" {
+		return inbox.DefaultMessagesTable
+	}
+	return s.MessagesTable
+}
+
+// table returns the quoted name. Validate has refused names that cannot be quoted.
+func (s Schema) table() string {
+	return `"` + strings.ReplaceAll(s.name(), ".", `"."`) + `"`
+}
+
+// Validate reports a table name that cannot be used.
+func (s Schema) Validate() error {
+	_, err := inbox.QuoteTable(s.name(), `"`, maxIdentifier)
+	return err
+}
+
+// DDL returns the script that creates the table.
+func (s Schema) DDL() string {
+	return strings.ReplaceAll(ddl, "{{table}}", s.table())
+}
+
+// SchemaInitializingQueries returns DDL behind a lock, because CREATE TABLE IF NOT EXISTS fails when two sessions run it at once.
+func (s Schema) SchemaInitializingQueries() []wsql.Query {
+	return []wsql.Query{
+		{Query: "SELECT pg_advisory_xact_lock(hashtextextended('watermill-inbox schema', 0))"},
+		{Query: s.DDL()},
+	}
+}
+
+// InsertQuery waits for a transaction that holds the key, then inserts a row or, if that transaction has committed, none. It is
+// one text without parameters: one round trip with every driver, and no prepared statement.
+func (s Schema) InsertQuery(row inbox.Row) wsql.Query {
+	return s.insert(row, "")
+}
+
+// insert builds the text by hand, because it runs for every message.
+func (s Schema) insert(row inbox.Row, where string) wsql.Query {
+	b := make([]byte, 0, 256+2*(len(row.Consumer)+len(row.Producer)+len(row.ID)+len(row.Fingerprint))+len(where))
+	b = append(b, "INSERT INTO "...)
+	b = append(b, s.table()...)
+	b = append(b, " (consumer, producer, message_id, fingerprint) SELECT "...)
+	b = appendBytea(b, row.Consumer)
+	b = append(b, ',')
+	b = appendBytea(b, row.Producer)
+	b = append(b, ',')
+	b = appendBytea(b, row.ID)
+	b = append(b, ',')
+	b = appendBytea(b, row.Fingerprint)
+	b = append(b, where...)
+	b = append(b, " ON CONFLICT DO NOTHING"...)
+	return wsql.Query{Query: string(b)}
+}
+
+// appendBytea writes a literal that means the same with standard_conforming_strings on and off.
+func appendBytea(b []byte, value string) []byte {
+	b = append(b, "decode('"...)
+	b = hex.AppendEncode(b, []byte(value))
+	return append(b, "','hex')"...)
+}
+
+// NoWaitQueries takes an advisory lock on the key first, for the time of the transaction, and inserts only with it. Two keys with the
+// same 64-bit hash exclude each other for that time, which delays one of them and nothing else.
+func (s Schema) NoWaitQueries(row inbox.Row) (probe, insert wsql.Query) {
+	key := make([]byte, 0, 64+2*(len(row.Consumer)+len(row.Producer)+len(row.ID)))
+	key = append(key, " WHERE pg_try_advisory_xact_lock(hashtextextended('"...)
+	for _, part := range []string{row.Consumer, row.Producer, row.ID} {
+		key = hex.AppendEncode(key, []byte(part))
+		key = append(key, '/')
+	}
+	key = append(key, "', 0))"...)
+	return wsql.Query{}, s.insert(row, string(key))
+}
+
+// NoWaitReadCommitted is false: NoWaitQueries work at every isolation level.
+func (s Schema) NoWaitReadCommitted() bool { return false }
+
+// SelectQuery uses parameters, so that drivers can cache the statement.
+func (s Schema) SelectQuery(row inbox.Row) wsql.Query {
+	return wsql.Query{
+		Query: "SELECT fingerprint, EXTRACT(EPOCH FROM clock_timestamp() - processed_at)::bigint FROM " + s.table() +
+			" WHERE consumer = $1 AND producer = $2 AND message_id = $3",
+		Args: []any{[]byte(row.Consumer), []byte(row.Producer), []byte(row.ID)},
+	}
+}
+
+// DescribeQuery reads the catalog, whose view of columns needs no privilege on the table.
+func (s Schema) DescribeQuery() wsql.Query {
+	return wsql.Query{
+		Query: `SELECT a.attname::text, format_type(a.atttypid, a.atttypmod) || CASE WHEN a.attnotnull THEN ' not null' ELSE '' END
+			FROM pg_attribute a WHERE a.attrelid = to_regclass($1) AND a.attnum > 0 AND NOT a.attisdropped
+			UNION ALL
+			SELECT 'primary key', string_agg(a.attname, ',' ORDER BY k.position)
+			FROM pg_index i
+			CROSS JOIN unnest(i.indkey::int2[]) WITH ORDINALITY AS k(attnum, position)
+			JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.attnum
+			WHERE i.indrelid = to_regclass($1) AND i.indisprimary AND i.indisvalid
+			GROUP BY i.indrelid
+			UNION ALL
+			SELECT 'persistence', CASE relpersistence WHEN 'p' THEN 'permanent' WHEN 'u' THEN 'unlogged' ELSE 'temporary' END
+			FROM pg_class WHERE oid = to_regclass($1)`,
+		Args: []any{s.table()},
+	}
+}
+
+// Columns describes the table that DDL creates.
+func (s Schema) Columns() []inbox.Column {
+	const exact = "identities are compared as bytes"
+	return []inbox.Column{
+		{Name: "consumer", Type: "bytea not null", Why: exact},
+		{Name: "producer", Type: "bytea not null", Why: exact},
+		{Name: "message_id", Type: "bytea not null", Why: exact},
+		{Name: "fingerprint", Type: "bytea not null", Why: "it holds the sum of the content"},
+		{Name: "processed_at", Type: "timestamp with time zone not null", Why: "retention reads it"},
+		{Name: "primary key", Type: "consumer,producer,message_id", Why: "it is what arbitrates between two deliveries"},
+		{Name: "persistence", Type: "permanent", Why: "an unlogged table is emptied by a crash"},
+	}
+}
+
+// Classify reads the SQLSTATE of pgx and lib/pq.
+func (s Schema) Classify(err error) inbox.ErrorClass {
+	state, ok := sqlState(err)
+	switch {
+	case err == nil:
+		return inbox.ClassOther
+	case !ok:
+		if inbox.IsConnectionError(err) || isPgxConnError(err) {
+			return inbox.ClassUnavailable
+		}
+		return inbox.ClassOther
+	}
+
+	switch state {
+	case "23505":
+		return inbox.ClassDuplicate
+	case "40001", "40P01", "40002":
+		return inbox.ClassConflict
+	case "55P03":
+		return inbox.ClassLockTimeout
+	case "25P02":
+		return inbox.ClassAborted
+	case "25006", // read only: a standby, or a primary that is being demoted
+		"25P03", "25P04", // idle_in_transaction_session_timeout, transaction_timeout
+		"57014", // statement_timeout, pg_cancel_backend
+		"40003":
+		return inbox.ClassUnavailable
+	}
+	switch state[:2] {
+	case "08", "53", "57", "58", "XX": // connection, resources, operator intervention, I/O, internal
+		return inbox.ClassUnavailable
+	}
+	return inbox.ClassOther
+}
+
+// ClassifyCommit knows the errors after which PostgreSQL has certainly rolled back.
+func (s Schema) ClassifyCommit(err error) inbox.CommitClass {
+	if errors.Is(err, pgx.ErrTxCommitRollback) || errors.Is(err, pq.ErrInFailedTransaction) {
+		return inbox.CommitLost
+	}
+	state, ok := sqlState(err)
+	if !ok {
+		return inbox.CommitUncertain
+	}
+	switch state {
+	case "40001", "40P01", "40002":
+		return inbox.CommitConflict
+	case "25P02":
+		return inbox.CommitLost
+	}
+	switch state[:2] {
+	case "23", "44", "P0": // deferred constraints and triggers, which run before the commit is written
+		return inbox.CommitFailed
+	}
+	return inbox.CommitUncertain
+}
+
+// isPgxConnError tells pgx's errors of a connection that is closed, which have no type of their own.
+func isPgxConnError(err error) bool {
+	var connErr interface{ SafeToRetry() bool }
+	return errors.As(err, &connErr)
+}
+
+// sqlState returns the five characters of a server's error.
+func sqlState(err error) (string, bool) {
+	var withState interface{ SQLState() string }
+	if !errors.As(err, &withState) {
+		return "", false
+	}
+	state := withState.SQLState()
+	return state, len(state) == 5
+}

@@ -1,0 +1,124 @@
+package inbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	wsql "github.com/ThreeDotsLabs/watermill-sql/v4/pkg/sql"
+)
+
+// store runs the statements of a dialect.
+type store struct {
+	schema Schema
+}
+
+func (s store) initialize(ctx context.Context, tx wsql.Tx) error {
+	for _, query := range s.schema.SchemaInitializingQueries() {
+		if _, err := tx.ExecContext(ctx, query.Query, query.Args...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// insert reports whether the row was inserted. If it was not, a committed row has its key, or had it a moment ago.
+func (s store) insert(ctx context.Context, tx wsql.Tx, query wsql.Query) (bool, error) {
+	result, err := tx.ExecContext(ctx, query.Query, query.Args...)
+	if err != nil {
+		if s.schema.Classify(err) == ClassDuplicate {
+			return false, nil
+		}
+		return false, err
+	}
+	affected, err := result.RowsAffected()
+	return affected > 0, err
+}
+
+// storedIdentity is what the table knows about a processed identity.
+type storedIdentity struct {
+	fingerprint Fingerprint
+	age         time.Duration
+}
+
+// find reads the committed row with the key of row. It reports false if there is none.
+func (s store) find(ctx context.Context, tx wsql.Tx, row Row) (storedIdentity, bool, error) {
+	var (
+		fingerprint []byte
+		age         int64
+	)
+	found, err := queryRow(ctx, tx, s.schema.SelectQuery(row), &fingerprint, &age)
+	if err != nil || !found {
+		return storedIdentity{}, false, err
+	}
+	return storedIdentity{
+		fingerprint: decodeFingerprint(string(fingerprint)),
+		age:         max(0, time.Duration(age)*time.Second),
+	}, true, nil
+}
+
+// verify compares the live table with the columns of the dialect.
+func (s store) verify(ctx context.Context, tx wsql.Tx) error {
+	live := map[string]string{}
+	query := s.schema.DescribeQuery()
+	rows, err := tx.QueryContext(ctx, query.Query, query.Args...)
+	if err != nil {
+		return err
+	}
+	for rows.Next() {
+		var name, columnType string
+		if err := rows.Scan(&name, &columnType); err != nil {
+			return errors.Join(err, rows.Close())
+		}
+		live[name] = columnType
+	}
+	if err := errors.Join(rowsErr(rows), rows.Close()); err != nil {
+		return err
+	}
+	if len(live) == 0 {
+		return errors.New("the table does not exist: run InitializeSchema or the dialect's DDL")
+	}
+
+	var differences []string
+	for _, column := range s.schema.Columns() {
+		columnType, ok := live[column.Name]
+		switch {
+		case !ok:
+			differences = append(differences, fmt.Sprintf("%s is missing (%s)", column.Name, column.Why))
+		case columnType != column.Type:
+			differences = append(differences, fmt.Sprintf("%s is %s, not %s (%s)", column.Name, columnType, column.Type, column.Why))
+		}
+	}
+	if len(differences) > 0 {
+		return fmt.Errorf("the table is not what the inbox needs: %s", strings.Join(differences, "; "))
+	}
+	return nil
+}
+
+// queryRow scans the first row, if there is one, into dest.
+func queryRow(ctx context.Context, tx wsql.ContextExecutor, query wsql.Query, dest ...any) (bool, error) {
+	rows, err := tx.QueryContext(ctx, query.Query, query.Args...)
+	if err != nil {
+		return false, err
+	}
+	found := rows.Next()
+	if found && len(dest) > 0 {
+		err = rows.Scan(dest...)
+	}
+	// Rows must be closed before the next statement of the transaction, and an error that ended Next shows only now.
+	closeErr := rows.Close()
+	if err := errors.Join(err, rowsErr(rows), closeErr); err != nil {
+		return false, err
+	}
+	return found, nil
+}
+
+// rowsErr returns the error that ended the iteration. The Rows of watermill-sql do not show it, those they wrap do.
+func rowsErr(rows wsql.Rows) error {
+	if rows, ok := rows.(interface{ Err() error }); ok {
+		return rows.Err()
+	}
+	return nil
+}
