@@ -18,11 +18,13 @@ var errConflict = errors.New("the database gave up the transaction in favour of 
 // attempt is one transaction of a delivery.
 type attempt struct {
 	*delivery
-	ctx    context.Context    // of the transaction; it does not end with the message's
-	cancel context.CancelFunc // makes database/sql roll back
-	timer  *time.Timer        // calls cancel
-	tx     wsql.Tx
-	outbox outbox
+	ctx      context.Context    // of the transaction; it does not end with the message's
+	cancel   context.CancelFunc // makes database/sql roll back
+	deadline time.Time
+	timer    *time.Timer // calls cancel at the deadline
+	unwatch  func()      // ends the watch over a pgx connection
+	tx       wsql.Tx
+	outbox   outbox
 }
 
 // attempt runs BEGIN, the insert of the identity, the handler, the outbox insert and COMMIT. Whatever happens in between, a
@@ -32,16 +34,17 @@ func (d *delivery) attempt() (outcome Outcome, err error) {
 	a.ctx, a.cancel = context.WithCancel(context.WithoutCancel(d.entry))
 	defer a.cancel()
 
-	deadline := time.Now().Add(d.inbox.config.TxTimeout)
-	if d.unresolved != nil && d.resolveDeadline.Before(deadline) {
-		deadline = d.resolveDeadline
+	a.deadline = time.Now().Add(d.inbox.config.TxTimeout)
+	if d.unresolved != nil && d.resolveDeadline.Before(a.deadline) {
+		a.deadline = d.resolveDeadline
 	}
-	a.timer = time.AfterFunc(time.Until(deadline), a.cancel)
-	defer a.timer.Stop()
+	a.timer = time.AfterFunc(time.Until(a.deadline), a.cancel)
+	defer a.disarm()
 
 	if a.tx, err = d.inbox.db.BeginTx(a.ctx, d.inbox.config.TxOptions); err != nil {
 		return 0, a.failStatement(StageBegin, err)
 	}
+	a.watchNative()
 	open := true
 	defer func() {
 		if open {
@@ -61,6 +64,7 @@ func (d *delivery) attempt() (outcome Outcome, err error) {
 	d.unresolved = nil // the row was not there, so the COMMIT before did not happen
 	if resolving {
 		// The handler gets the whole time, not what is left of the resolution's.
+		a.deadline = time.Now().Add(d.inbox.config.TxTimeout)
 		if !a.timer.Reset(d.inbox.config.TxTimeout) {
 			return 0, a.fail(StageInsert, context.DeadlineExceeded)
 		}
@@ -72,6 +76,36 @@ func (d *delivery) attempt() (outcome Outcome, err error) {
 	}
 	open = false
 	return a.commit()
+}
+
+// watchNative closes the connection of a pgx transaction at the deadline, so that a handler that ignores its context holds no locks.
+// database/sql rolls back by itself when the context of BeginTx ends.
+func (a *attempt) watchNative() {
+	tx, ok := nativePgx(a.tx)
+	if !ok || tx.Conn() == nil {
+		return
+	}
+	closed := make(chan struct{})
+	stop := context.AfterFunc(a.ctx, func() {
+		defer close(closed)
+		_ = tx.Conn().PgConn().Conn().Close()
+	})
+	a.unwatch = func() {
+		if !stop() {
+			<-closed // the connection must not go back to the pool before
+		}
+	}
+}
+
+// disarm ends the bound of the attempt's time. It reports false if the time has ended. It must be called before the
+// connection goes back to the pool.
+func (a *attempt) disarm() bool {
+	inTime := a.timer.Stop()
+	if a.unwatch != nil {
+		a.unwatch()
+		a.unwatch = nil
+	}
+	return inTime
 }
 
 // insert reports whether this attempt owns the identity.
@@ -174,7 +208,7 @@ func (a *attempt) run() error {
 	handlerCtx, cancel := a.handlerContext(h)
 	produced, err := a.call(h, handlerCtx)
 	failure := h.empty()
-	timedOut := !a.timer.Stop() // from here on CommitTimeout bounds what is left
+	timedOut := !a.disarm() // from here on CommitTimeout bounds what is left
 	cancel()
 
 	switch {
@@ -199,7 +233,7 @@ func (a *attempt) handlerContext(h *holder) (context.Context, context.CancelFunc
 	if a.inbox.config.HandlerContext == Detached {
 		parent = context.WithoutCancel(parent)
 	}
-	return context.WithTimeout(context.WithValue(parent, contextKey{}, h), a.inbox.config.TxTimeout)
+	return context.WithDeadline(context.WithValue(parent, contextKey{}, h), a.deadline)
 }
 
 // call runs the handler. Afterwards the message's context ends when it did at entry, and has the values that the handler stored.
@@ -460,6 +494,7 @@ func (a *attempt) outOfTime(err error) error {
 }
 
 func (a *attempt) rollback() {
+	a.disarm()
 	if err := a.inbox.rollback(a.tx, a.cancel); err != nil && !errors.Is(err, sql.ErrTxDone) && !errors.Is(err, pgx.ErrTxClosed) {
 		// The server rolls back when the connection ends, so this changes nothing for the message.
 		a.inbox.logger.Debug("Rollback failed", a.logFields().Add(map[string]any{"err": err.Error()}))

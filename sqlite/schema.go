@@ -7,6 +7,9 @@
 //	modernc.org/sqlite:  file:app.db?_pragma=journal_mode(WAL)&_pragma=busy_timeout(5000)&_txlock=immediate
 //	mattn/go-sqlite3:    file:app.db?_journal_mode=WAL&_busy_timeout=5000&_txlock=immediate
 //
+// In rollback-journal mode a COMMIT can fail because others read; modernc.org/sqlite before 1.46 then puts the connection back into the
+// pool with its transaction open. WAL has no such failures.
+//
 // Identities are BLOBs, so any bytes are stored and compared exactly. To compare them by hand: WHERE message_id = CAST('E-42' AS BLOB).
 //
 // The clock is the host's.
