@@ -46,7 +46,7 @@ lint: ## Check format, go vet and golangci-lint
 	@unformatted=$$(gofmt -l .); [[ -z $$unformatted ]] || { echo "not formatted (make fmt):"; echo "$$unformatted"; exit 1; }
 	go vet $(PACKAGES)
 	@for module in $(MODULES); do echo "golangci-lint run in $$module"; \
-		(cd $$module && $(GOLANGCI) run --config $(CURDIR)/.golangci.yml ./...) || exit; done
+		(cd $$module && $(GOLANGCI) run --allow-serial-runners --config $(CURDIR)/.golangci.yml ./...) || exit; done
 
 fmt: ## Format all Go code
 	gofmt -w .
