@@ -11,9 +11,12 @@ func (s *story) printHeader(start state) {
 	fmt.Fprintf(s.w, rowFormat, "", "", "", "", start.counter, start.identities, start.outgoing)
 }
 
-func (s *story) printStep(number int, d delivery, meaning string) {
+func (s *story) printStep(number int, d delivery) {
 	fmt.Fprintf(s.w, rowFormat, number, d.id, d.outcome, d.answer, d.after.counter, d.after.identities, d.after.outgoing)
-	fmt.Fprintf(s.w, "%8s  %s\n", "", meaning)
+}
+
+func (s *story) printMeaning(want step, d delivery) {
+	fmt.Fprintf(s.w, "%8s  %s\n", "", want.meaning)
 	if d.err != nil {
 		fmt.Fprintf(s.w, "%8s  Its error: %v\n", "", d.err)
 	}

@@ -93,10 +93,11 @@ func (s *story) consume(ctx context.Context, broker message.Publisher) error {
 		case <-ctx.Done():
 			return fmt.Errorf("delivery %d did not come: %w", i+1, ctx.Err())
 		}
-		s.printStep(i+1, got, want.meaning)
+		s.printStep(i+1, got)
 		if err := want.check(got); err != nil {
 			return fmt.Errorf("delivery %d: %w", i+1, err)
 		}
+		s.printMeaning(want, got)
 		s.now = got.after
 	}
 	return nil
