@@ -24,12 +24,11 @@ type holder struct {
 	msg   *message.Message
 	row   Row
 
-	mu        sync.Mutex
-	tx        wsql.Tx
-	publish   func(topic string, msgs message.Messages) error
-	failure   error // set once: the attempt must not commit
-	entered   []any // handlers that ran in this transaction
-	published bool
+	mu      sync.Mutex
+	tx      wsql.Tx
+	publish func(topic string, msgs message.Messages) error
+	failure error // set once: the attempt must not commit
+	entered []any // handlers that ran in this transaction
 }
 
 func holderFromContext(ctx context.Context) *holder {

@@ -189,8 +189,9 @@ func (i *Inbox) finish(
 	case <-ctx.Done():
 		i.abandoned.Add(1)
 		go func() {
-			<-done
+			err := <-done
 			i.abandoned.Add(-1)
+			i.logger.Debug("Abandoned "+statement+" returned", watermill.LogFields{"err": err})
 		}()
 		cancelTx()
 		return errTimeout{statement}

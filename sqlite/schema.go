@@ -212,13 +212,13 @@ func resultCode(err error) (int, bool) {
 	if err == nil {
 		return 0, false
 	}
-	if withCode, ok := err.(interface{ Code() int }); ok {
+	if withCode, ok := err.(interface{ Code() int }); ok { //nolint:errorlint // see below
 		return withCode.Code(), true
 	}
 	if code, ok := codeField(err); ok {
 		return code, true
 	}
-	switch err := err.(type) {
+	switch err := err.(type) { //nolint:errorlint // this walks the chain as errors.As does
 	case interface{ Unwrap() error }:
 		return resultCode(err.Unwrap())
 	case interface{ Unwrap() []error }:

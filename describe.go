@@ -1,0 +1,110 @@
+package inbox
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/ThreeDotsLabs/watermill"
+	"github.com/ThreeDotsLabs/watermill/message"
+)
+
+// describe fills in who the message is for and what it is. It touches no database.
+func (d *delivery) describe() error {
+	var err error
+	if d.row.Consumer, err = d.inbox.consumer(d.entry); err != nil {
+		return d.fail(StageIdentity, err)
+	}
+	d.report.Consumer = d.row.Consumer
+	if h := holderFromContext(d.entry); h != nil && h.msg == d.msg && h.open() != nil {
+		return d.fail(StageIdentity, fmt.Errorf("%w (the outer consumer is %q)", ErrNested, h.row.Consumer))
+	}
+
+	identity, err := d.inbox.config.Identity(d.msg)
+	if err != nil {
+		return d.fail(StageIdentity, fmt.Errorf("%w: %w", ErrNoIdentity, err))
+	}
+	d.row.Producer, d.row.ID = identity.Producer, identity.ID
+	if isBlank(identity.ID) {
+		return d.fail(StageIdentity, fmt.Errorf("%w: the id is %q (the message's UUID is %q): configure Config.Identity for what the producer sends",
+			ErrNoIdentity, identity.ID, d.msg.UUID))
+	}
+	if err := checkLengths(d.row); err != nil {
+		return d.fail(StageIdentity, err)
+	}
+
+	if d.fingerprint, err = d.inbox.config.Fingerprint(d.msg); err == nil {
+		d.row.Fingerprint, err = d.fingerprint.encode()
+	}
+	if err != nil {
+		return d.fail(StageIdentity, fmt.Errorf("%w: %w", ErrBadFingerprint, err))
+	}
+	return nil
+}
+
+// consumer returns the scope of the message, and refuses a second handler in the scope of the first.
+func (i *Inbox) consumer(ctx context.Context) (string, error) {
+	handlerName := message.HandlerNameFromCtx(ctx)
+	if i.config.Consumer == "" {
+		if isBlank(handlerName) {
+			return "", ErrNoConsumer
+		}
+		return i.config.ConsumerPrefix + handlerName, nil
+	}
+	if i.config.ShareConsumer || handlerName == "" {
+		return i.config.Consumer, nil
+	}
+	if first := i.handlerName.Load(); first == nil {
+		i.handlerName.CompareAndSwap(nil, &handlerName)
+	}
+	if first := *i.handlerName.Load(); first != handlerName {
+		return i.config.Consumer, fmt.Errorf("%w: handler %q uses it already, now handler %q does: give each its own Inbox, or leave Config.Consumer empty, or set Config.ShareConsumer",
+			ErrConsumerShared, first, handlerName)
+	}
+	return i.config.Consumer, nil
+}
+
+func checkLengths(row Row) error {
+	for _, part := range []struct {
+		name, value string
+		limit       int
+	}{
+		{"consumer", row.Consumer, MaxConsumerLength},
+		{"producer", row.Producer, MaxProducerLength},
+		{"id", row.ID, MaxIDLength},
+	} {
+		if len(part.value) > part.limit {
+			return fmt.Errorf("%w: the %s has %d bytes, at most %d are possible: use a shorter one, or a hash of it in Config.Identity",
+				ErrIdentityTooLong, part.name, len(part.value), part.limit)
+		}
+	}
+	return nil
+}
+
+func isBlank(s string) bool { return strings.TrimSpace(s) == "" }
+
+func (d *delivery) identity() Identity {
+	return Identity{Producer: d.row.Producer, ID: d.row.ID}
+}
+
+// fail wraps the error of a stage. It does not wrap twice.
+func (d *delivery) fail(stage Stage, err error) *Error {
+	d.report.Stage = stage
+	return &Error{
+		Consumer:  d.row.Consumer,
+		Identity:  d.identity(),
+		Stage:     stage,
+		Err:       err,
+		permanent: isPermanent(err),
+		final:     isPermanent(err) || isMisuse(err),
+	}
+}
+
+func (d *delivery) logFields() watermill.LogFields {
+	return watermill.LogFields{
+		"consumer":     d.row.Consumer,
+		"producer":     d.row.Producer,
+		"message_id":   d.row.ID,
+		"message_uuid": d.msg.UUID,
+	}
+}

@@ -1,0 +1,155 @@
+package inbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+)
+
+// run calls the handler and writes what it produced to the outbox.
+func (a *attempt) run() error {
+	h := &holder{inbox: a.inbox, msg: a.msg, row: a.row, tx: a.tx, publish: a.publishFromHandler}
+	a.outbox = outbox{config: &a.inbox.config, tx: a.tx, incoming: a.msg}
+
+	handlerCtx, cancel := a.handlerContext(h)
+	produced, err := a.call(handlerCtx, h)
+	failure := h.empty()
+	timedOut := !a.disarm() // from here on CommitTimeout bounds what is left
+	cancel()
+
+	switch {
+	case timedOut:
+		return a.fail(StageHandler, a.outOfTime(err))
+	case failure != nil && errors.Is(failure, errHandlerEnded):
+		return a.lost(StageHandler, failure)
+	case failure != nil:
+		return a.handlerError(failure)
+	case err != nil:
+		return a.handlerError(err)
+	}
+	if err := a.checkAcks(); err != nil {
+		return err
+	}
+	return a.finishEffect(handlerCtx, produced)
+}
+
+// handlerContext is the context that the handler sees.
+func (a *attempt) handlerContext(h *holder) (context.Context, context.CancelFunc) {
+	parent := a.entry
+	if a.inbox.config.HandlerContext == Detached {
+		parent = context.WithoutCancel(parent)
+	}
+	return context.WithDeadline(context.WithValue(parent, contextKey{}, h), a.deadline)
+}
+
+// call runs the handler. Afterwards the message's context ends when it did at entry, and has the values that the handler stored.
+func (a *attempt) call(ctx context.Context, h *holder) ([]*message.Message, error) {
+	a.report.HandlerRuns++
+	a.msg.SetContext(ctx)
+	defer func() {
+		_ = h.empty() // also when the handler panics
+		if left := a.msg.Context(); left == ctx {
+			a.msg.SetContext(a.entry)
+		} else {
+			a.msg.SetContext(splitContext{lifetime: a.entry, values: left})
+		}
+	}()
+	return a.handler(a.msg)
+}
+
+// checkAcks looks at what the handler told the broker itself.
+func (a *attempt) checkAcks() error {
+	select {
+	case <-a.msg.Nacked():
+		return a.fail(StageHandler, ErrNacked)
+	default:
+	}
+	select {
+	case <-a.msg.Acked():
+	default:
+		return nil
+	}
+
+	a.report.EarlyAck = true
+	a.inbox.logger.Info("Message was acked before its transaction is committed: a failed commit would lose it", a.logFields())
+	if a.inbox.config.OnEarlyAck == nil {
+		return nil
+	}
+	if err := a.inbox.config.OnEarlyAck(a.msg); err != nil {
+		return a.fail(StageHandler, fmt.Errorf("OnEarlyAck: %w", err))
+	}
+	return nil
+}
+
+// finishEffect makes sure that the transaction is still there and writes the outgoing messages.
+func (a *attempt) finishEffect(handlerCtx context.Context, produced message.Messages) error {
+	ctx, cancel := context.WithTimeout(a.ctx, a.inbox.config.CommitTimeout)
+	defer cancel()
+
+	topic := message.PublishTopicFromCtx(a.entry)
+	if len(produced) > 0 {
+		if a.inbox.config.Outbox == nil {
+			return a.fail(StageOutbox, ErrNoOutbox)
+		}
+		if topic == "" {
+			return a.fail(StageOutbox, ErrNoPublishTopic)
+		}
+	}
+	if a.inbox.checker != nil && (len(produced) > 0 || !a.inbox.checker.CommitReportsLoss()) {
+		if err := a.checkTransaction(ctx); err != nil {
+			return err
+		}
+	}
+	if len(produced) == 0 {
+		return nil
+	}
+
+	restore := withOutboxContext(ctx, handlerCtx, produced)
+	defer restore()
+	if err := a.outbox.publish(topic, produced); err != nil {
+		return a.failStatement(StageOutbox, err)
+	}
+	return nil
+}
+
+// withOutboxContext gives produced messages a context that lives as long as the insert may take and has their own values
+// and the handler's, as the Router would give them.
+func withOutboxContext(ctx, handlerCtx context.Context, produced message.Messages) (restore func()) {
+	own := make([]context.Context, len(produced))
+	for n, msg := range produced {
+		own[n] = msg.Context()
+		msg.SetContext(splitContext{lifetime: ctx, values: own[n], fallback: handlerCtx})
+	}
+	return func() {
+		for n, msg := range produced {
+			msg.SetContext(own[n])
+		}
+	}
+}
+
+// publishFromHandler serves Inbox.Publisher. The holder's lock is held.
+func (a *attempt) publishFromHandler(topic string, msgs message.Messages) error {
+	if a.inbox.checker != nil {
+		ctx, cancel := context.WithTimeout(a.ctx, a.inbox.config.CommitTimeout)
+		defer cancel()
+		if err := a.checkTransaction(ctx); err != nil {
+			return err
+		}
+	}
+	return a.outbox.publish(topic, msgs)
+}
+
+// checkTransaction fails if the engine has ended the transaction, or the handler has.
+func (a *attempt) checkTransaction(ctx context.Context) error {
+	found, err := queryRow(ctx, a.tx, a.inbox.checker.TransactionCheckQuery(a.row))
+	if err != nil {
+		return a.failStatement(StageCheck, err)
+	}
+	if !found {
+		return a.lost(StageCheck, errors.New("the engine rolled it back and the handler returned no error: "+
+			"return the errors of all statements"))
+	}
+	return nil
+}
