@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
 
@@ -128,7 +129,27 @@ func (s *story) relay(ctx context.Context, delivered <-chan string) error {
 			return fmt.Errorf("the relay did not deliver all: %w", ctx.Err())
 		}
 	}
-	return nil
+	return s.waitForOffset(ctx)
+}
+
+// waitForOffset waits until the relay has ticked off all that it delivered. Stopped earlier, it would deliver the same again at
+// its next start. Only the database tells, so it is asked.
+func (s *story) waitForOffset(ctx context.Context) error {
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		var left int
+		row := s.db.QueryRowContext(ctx, `SELECT COUNT(*) FROM watermill_outbox
+			WHERE "offset" > (SELECT offset_acked FROM watermill_offsets_outbox)`)
+		if err := row.Scan(&left); err != nil || left == 0 {
+			return err
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return fmt.Errorf("the relay did not tick off %d messages: %w", left, ctx.Err())
+		}
+	}
 }
 
 // conclude is called when no more can be delivered.
