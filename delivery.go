@@ -34,6 +34,7 @@ type delivery struct {
 func (i *Inbox) deliver(msg *message.Message, handler message.HandlerFunc) (outcome Outcome, err error) {
 	d := &delivery{inbox: i, msg: msg, handler: handler, entry: msg.Context(), start: time.Now()}
 	defer func() {
+		d.report.Identity = d.identity()
 		d.report.Outcome, d.report.Err, d.report.Duration = outcome, err, time.Since(d.start)
 		if err == nil {
 			d.report.Stage = "" // of an attempt that failed before

@@ -10,6 +10,10 @@ import (
 // message's identity are committed together, or none of them is. It returns no error only when the identity is committed, so the
 // Router acks then and not before. The messages that h produces go to the outbox and are not returned.
 //
+// The Router's publisher is therefore never used. Router.AddHandler wants one nevertheless: give it Publisher, which refuses messages outside a
+// transaction and which the Router cannot close, not the broker's. (Only with Config.Skip it must be the broker's, if skipped messages
+// produce others.)
+//
 // Recommended order of middlewares, outermost first: Recoverer, PoisonQueueWithFilter with IsPoison, Retry with IsRetryable and
 // ResetContextOnRetry, Throttle, this one, Timeout, CorrelationID.
 func (i *Inbox) Middleware(h message.HandlerFunc) message.HandlerFunc {

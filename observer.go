@@ -39,10 +39,13 @@ type Observer interface {
 	ObserveDelivery(report DeliveryReport)
 }
 
-// DeliveryReport describes one finished delivery. It carries no ids, so that its values can serve as labels.
+// DeliveryReport describes one finished delivery.
 type DeliveryReport struct {
 	// Consumer is empty if the delivery failed before it was known.
 	Consumer string
+
+	// Identity is empty if the delivery failed before it was known. It is for logs and traces, not for the labels of metrics.
+	Identity Identity
 
 	// Outcome is the zero value if the delivery failed or its handler panicked.
 	Outcome Outcome

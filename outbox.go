@@ -22,8 +22,9 @@ const maxOutboxBatch = 10_000
 type OutboxFactory func(tx wsql.ContextExecutor) (message.Publisher, error)
 
 // SQLOutbox makes an outbox of watermill-sql's Publisher: a message goes into the table of its topic. A wsql.Subscriber with the matching
-// schema relays it. config.AutoInitializeSchema is refused, because the tables cannot be created in a message's transaction: create them
-// before, for example with wsql.Subscriber.SubscribeInitialize.
+// schema relays it. The tables must exist before the first message: Config.AutoInitializeSchema of the Inbox does not create them, and
+// config.AutoInitializeSchema is refused, because no table can be created in a message's transaction. Create them with
+// wsql.Subscriber.SubscribeInitialize of the relay.
 //
 // Messages that watermill-sql's default schemas cannot store (UUID longer than 36 characters, payload that is not JSON in a JSON
 // column) are refused before the insert.
