@@ -54,8 +54,9 @@ func (i *Inbox) consumer(ctx context.Context) (string, error) {
 	if i.config.ShareConsumer || handlerName == "" {
 		return i.config.Consumer, nil
 	}
-	if first := i.handlerName.Load(); first == nil {
-		i.handlerName.CompareAndSwap(nil, &handlerName)
+	if i.handlerName.Load() == nil {
+		name := handlerName // a copy, so that only the first message pays for it
+		i.handlerName.CompareAndSwap(nil, &name)
 	}
 	if first := *i.handlerName.Load(); first != handlerName {
 		return i.config.Consumer, fmt.Errorf("%w: handler %q uses it already, now handler %q does: give each its own Inbox, or leave Config.Consumer empty, or set Config.ShareConsumer",

@@ -85,19 +85,21 @@ func (a *attempt) checkAcks() error {
 
 // finishEffect makes sure that the transaction is still there and writes the outgoing messages.
 func (a *attempt) finishEffect(handlerCtx context.Context, produced message.Messages) error {
+	checker := a.inbox.checker
+	if len(produced) == 0 && (checker == nil || checker.CommitReportsLoss()) {
+		return nil
+	}
+	topic := message.PublishTopicFromCtx(a.entry)
+	switch {
+	case len(produced) > 0 && a.inbox.config.Outbox == nil:
+		return a.fail(StageOutbox, ErrNoOutbox)
+	case len(produced) > 0 && topic == "":
+		return a.fail(StageOutbox, ErrNoPublishTopic)
+	}
+
 	ctx, cancel := context.WithTimeout(a.ctx, a.inbox.config.CommitTimeout)
 	defer cancel()
-
-	topic := message.PublishTopicFromCtx(a.entry)
-	if len(produced) > 0 {
-		if a.inbox.config.Outbox == nil {
-			return a.fail(StageOutbox, ErrNoOutbox)
-		}
-		if topic == "" {
-			return a.fail(StageOutbox, ErrNoPublishTopic)
-		}
-	}
-	if a.inbox.checker != nil && (len(produced) > 0 || !a.inbox.checker.CommitReportsLoss()) {
+	if checker != nil {
 		if err := a.checkTransaction(ctx); err != nil {
 			return err
 		}
