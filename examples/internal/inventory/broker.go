@@ -1,0 +1,43 @@
+package inventory
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/ThreeDotsLabs/watermill"
+	"github.com/ThreeDotsLabs/watermill-amqp/v3/pkg/amqp"
+)
+
+// Env returns the value of an environment variable, or fallback.
+func Env(variable, fallback string) string {
+	if value := os.Getenv(variable); value != "" {
+		return value
+	}
+	return fallback
+}
+
+func brokerConfig(service string) amqp.Config {
+	config := amqp.NewDurablePubSubConfig(
+		Env("INBOX_TEST_RABBITMQ", "amqp://guest:guest@127.0.0.1:5672/"),
+		amqp.GenerateQueueNameTopicNameWithSuffix(service), // one queue for all instances of a service
+	)
+	// Without it Publish returns before RabbitMQ has the message, and the relay would delete events that never arrived.
+	config.Publish.ConfirmDelivery = true
+	config.Publish.ChannelPoolSize = 2 // otherwise every Publish opens a channel
+	return config
+}
+
+// newSubscriber subscribes a service. The queues of all its topics are made at once: RabbitMQ throws away, and confirms, what is
+// published to an exchange without a queue.
+func newSubscriber(service string, logger watermill.LoggerAdapter, topics ...string) (*amqp.Subscriber, error) {
+	subscriber, err := amqp.NewSubscriber(brokerConfig(service), logger)
+	if err != nil {
+		return nil, err
+	}
+	for _, topic := range topics {
+		if err := subscriber.SubscribeInitialize(topic); err != nil {
+			return nil, fmt.Errorf("make the queue of %s for %s: %w", topic, service, err)
+		}
+	}
+	return subscriber, nil
+}

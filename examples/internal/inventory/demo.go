@@ -1,0 +1,153 @@
+package inventory
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+	"github.com/ThreeDotsLabs/watermill-amqp/v3/pkg/amqp"
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/watermill-inbox/inbox"
+)
+
+// Stock is what the article of the story has at the start.
+const (
+	Article = "apples"
+	Stock   = 100
+)
+
+// Logger shows only what went wrong.
+func Logger() watermill.LoggerAdapter {
+	return watermill.NewSlogLogger(slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError})))
+}
+
+// Deliveries is the Observer of the inbox.
+type Deliveries chan inbox.DeliveryReport
+
+// ObserveDelivery must not wait: the worker goes on only when it returns.
+func (d Deliveries) ObserveDelivery(report inbox.DeliveryReport) {
+	select {
+	case d <- report:
+	default:
+	}
+}
+
+// Play starts the inventory service, publishes three orders, one of them twice, and returns when all is done.
+func Play(ctx context.Context, service Service, deliveries Deliveries) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	logger := Logger()
+
+	broker, err := amqp.NewPublisher(brokerConfig(""), logger)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, broker.Close()) }()
+	shop, err := newSubscriber("shop", logger, reservedTopic)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, shop.Close()) }()
+	events, err := shop.Subscribe(ctx, reservedTopic)
+	if err != nil {
+		return err
+	}
+
+	stop, err := service.start(ctx, broker, logger)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, stop()) }()
+
+	orders, err := publishOrders(broker)
+	if err != nil {
+		return err
+	}
+	return show(ctx, orders, deliveries, events)
+}
+
+// start runs the consumer and the relay, in a real system perhaps in different processes.
+func (s Service) start(ctx context.Context, broker message.Publisher, logger watermill.LoggerAdapter) (stop func() error, err error) {
+	subscriber, err := newSubscriber("inventory", logger, ordersTopic, poisonTopic)
+	if err != nil {
+		return nil, err
+	}
+	router, err := s.newRouter(subscriber, broker, logger)
+	if err != nil {
+		return nil, err
+	}
+	relay, err := s.newRelay(broker, logger)
+	if err != nil {
+		return nil, err
+	}
+
+	ended := make(chan error, 2)
+	// They end by Close, which lets the messages in flight finish; ctx would take it away from them.
+	go func() { ended <- router.Run(context.WithoutCancel(ctx)) }()
+	go func() { ended <- relay.Run(context.WithoutCancel(ctx)) }()
+	stop = func() error {
+		return errors.Join(router.Close(), relay.Close(), <-ended, <-ended)
+	}
+	select {
+	case <-router.Running():
+		return stop, nil
+	case err := <-ended:
+		return nil, fmt.Errorf("start: %w", err)
+	}
+}
+
+func publishOrders(broker message.Publisher) (orders map[string]bool, err error) {
+	orders = map[string]bool{}
+	for quantity := 1; quantity <= 3; quantity++ {
+		order := Order{ID: watermill.NewShortUUID(), Article: Article, Quantity: quantity}
+		orders[order.ID] = true
+
+		times := 1
+		if quantity == 2 {
+			times = 2 // as a publisher does that got no answer
+		}
+		for range times {
+			msg, err := order.message()
+			if err != nil {
+				return nil, err
+			}
+			if err := broker.Publish(ordersTopic, msg); err != nil {
+				return nil, err
+			}
+			fmt.Printf("order service   published order %s: %d %s\n", order.ID, order.Quantity, order.Article)
+		}
+	}
+	return orders, nil
+}
+
+// show prints what happens until all orders are reserved and all four deliveries have ended.
+func show(ctx context.Context, orders map[string]bool, deliveries Deliveries, events <-chan *message.Message) error {
+	for waiting := len(orders) + 1; waiting > 0 || len(orders) > 0; {
+		select {
+		case report := <-deliveries:
+			if report.Err != nil {
+				fmt.Printf("inventory inbox failed, the delivery is repeated: %v\n", report.Err)
+				continue
+			}
+			waiting--
+			fmt.Printf("inventory inbox %s\n", report.Outcome)
+		case msg := <-events:
+			var event Reserved
+			if err := json.Unmarshal(msg.Payload, &event); err != nil {
+				return fmt.Errorf("parse event: %w", err)
+			}
+			msg.Ack()
+			delete(orders, event.ID)
+			fmt.Printf("shop            received stock-reserved for order %s: %d %s, %d left\n", event.ID, event.Quantity, event.Article, event.Left)
+		case <-ctx.Done():
+			return fmt.Errorf("orders without an answer: %v: %w", orders, ctx.Err())
+		}
+	}
+	return nil
+}

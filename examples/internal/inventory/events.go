@@ -1,0 +1,55 @@
+// Package inventory is what the two RabbitMQ examples have in common: the events, the broker, the Router with its middlewares, the relay,
+// and the small story that they play. What depends on the database is in their main.go.
+package inventory
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"github.com/ThreeDotsLabs/watermill"
+	"github.com/ThreeDotsLabs/watermill/message"
+)
+
+const (
+	ordersTopic   = "orders"
+	reservedTopic = "stock-reserved"
+	poisonTopic   = "orders-poison"
+
+	// OutboxTopic names the table in which events wait for the relay.
+	OutboxTopic = "outbox"
+)
+
+// Order is the event that the order service publishes.
+type Order struct {
+	ID       string `json:"order_id"`
+	Article  string `json:"article"`
+	Quantity int    `json:"quantity"`
+}
+
+// message gives the event the order's own id, so that an order published twice is recognised. A random UUID for each call of
+// Publish would make two events of it.
+func (o Order) message() (*message.Message, error) {
+	payload, err := json.Marshal(o)
+	return message.NewMessage(o.ID, payload), err
+}
+
+// ParseOrder reads the event.
+func ParseOrder(msg *message.Message) (Order, error) {
+	var order Order
+	if err := json.Unmarshal(msg.Payload, &order); err != nil {
+		return Order{}, fmt.Errorf("parse order: %w", err)
+	}
+	return order, nil
+}
+
+// Reserved is the event that the inventory service produces.
+type Reserved struct {
+	Order
+	Left int `json:"left"`
+}
+
+// Message may take a random UUID: it is stored once, with the effect, and keeps the UUID whenever the relay repeats it.
+func (r Reserved) Message() (*message.Message, error) {
+	payload, err := json.Marshal(r)
+	return message.NewMessage(watermill.NewUUID(), payload), err
+}

@@ -1,0 +1,73 @@
+package inventory
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+	"github.com/ThreeDotsLabs/watermill/components/forwarder"
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/ThreeDotsLabs/watermill/message/router/middleware"
+
+	"github.com/watermill-inbox/inbox"
+)
+
+// Consumer is the scope of the inbox: the logical consumer, the same for all instances and all workers of the inventory service.
+const Consumer = "inventory"
+
+// workers is how many orders one instance handles at a time. watermill-amqp hands out one message per subscription, whatever its prefetch
+// count, so each worker is a handler of its own on the same queue. That is what inbox.Config.ShareConsumer is for.
+const workers = 4
+
+// Service is the inventory service.
+type Service struct {
+	Inbox   *inbox.Inbox
+	Handler message.HandlerFunc
+	Outbox  message.Subscriber // reads the table of the outbox
+}
+
+// newRouter makes the consumer of orders.
+func (s Service) newRouter(orders message.Subscriber, broker message.Publisher, logger watermill.LoggerAdapter) (*message.Router, error) {
+	// Longer than the inbox's TxTimeout, so that Close waits for the handlers.
+	router, err := message.NewRouter(message.RouterConfig{CloseTimeout: 30 * time.Second}, logger)
+	if err != nil {
+		return nil, err
+	}
+	// Only messages that are at fault themselves are moved away. A lost connection or a conflict is nacked and comes again.
+	poison, err := middleware.PoisonQueueWithFilter(broker, poisonTopic, inbox.IsPoison)
+	if err != nil {
+		return nil, err
+	}
+	// RabbitMQ delivers a nacked message again at once, so this is also what keeps an outage from becoming a storm.
+	retry := middleware.Retry{
+		MaxRetries:          3,
+		InitialInterval:     100 * time.Millisecond,
+		Multiplier:          3,
+		ShouldRetry:         func(params middleware.RetryParams) bool { return inbox.IsRetryable(params.Err) },
+		ResetContextOnRetry: true,
+		Logger:              logger,
+	}
+
+	// The order matters, outermost first: each retry needs a transaction of its own, and nothing is poison before the retries ended.
+	router.AddMiddleware(
+		middleware.Recoverer,
+		poison,
+		retry.Middleware,
+		s.Inbox.Middleware,
+	)
+	for worker := range workers {
+		router.AddHandler(
+			fmt.Sprintf("inventory-%d", worker),
+			ordersTopic, orders,
+			reservedTopic, s.Inbox.Publisher(), // into the outbox
+			s.Handler,
+		)
+	}
+	return router, nil
+}
+
+// newRelay carries the events of the outbox to the broker. It may repeat one after a crash, never leave one out: those who listen
+// to its events have an inbox, too. It can run anywhere; one is enough, a second one waits for the first.
+func (s Service) newRelay(broker message.Publisher, logger watermill.LoggerAdapter) (*forwarder.Forwarder, error) {
+	return forwarder.NewForwarder(s.Outbox, broker, logger, forwarder.Config{ForwarderTopic: OutboxTopic})
+}
