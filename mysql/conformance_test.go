@@ -1,0 +1,146 @@
+package mysql_test
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"testing"
+	"time"
+
+	wsql "github.com/ThreeDotsLabs/watermill-sql/v4/pkg/sql"
+	mysqldriver "github.com/go-sql-driver/mysql"
+
+	"github.com/watermill-inbox/inbox"
+	"github.com/watermill-inbox/inbox/inboxtest"
+	"github.com/watermill-inbox/inbox/mysql"
+)
+
+// server is where to find a server and what to tell the dialect about it.
+type server struct {
+	variable, fallback string
+	mariaDB            bool
+}
+
+var servers = map[string]server{
+	"mysql":   {"INBOX_TEST_MYSQL", "root@tcp(127.0.0.1:3307)/test", false},
+	"mariadb": {"INBOX_TEST_MARIADB", "root@tcp(127.0.0.1:3306)/test", true},
+}
+
+// parameters are the variants of the DSN.
+var parameters = map[string]map[string]string{
+	"default":           nil,
+	"clientFoundRows":   {"clientFoundRows": "true", "parseTime": "true"},
+	"interpolateParams": {"interpolateParams": "true"},
+	"not-strict":        {"sql_mode": "''"},
+	"autocommit-off":    {"autocommit": "0"},
+}
+
+func TestConformance(t *testing.T) {
+	for name, server := range servers {
+		t.Run(name, func(t *testing.T) {
+			for variant := range parameters {
+				t.Run(variant, func(t *testing.T) { inboxtest.TestSchema(t, database(server, variant)) })
+			}
+		})
+	}
+}
+
+// database makes databases on a server.
+func database(server server, variant string) inboxtest.Database {
+	return inboxtest.Database{
+		Schema: func(table string) inbox.Schema { return mysql.Schema{MessagesTable: table, MariaDB: server.mariaDB} },
+		Outbox: wsql.DefaultMySQLSchema{},
+		New:    func(t *testing.T) inboxtest.Instance { return newInstance(t, server, variant) },
+		Features: inboxtest.Features{
+			ConcurrentWriters:               true,
+			NoWait:                          true,
+			Isolations:                      []sql.IsolationLevel{sql.LevelReadCommitted, sql.LevelSerializable},
+			EngineEndsTransactionOnDeadlock: true,
+			AutocommitOff:                   variant == "autocommit-off",
+			DDLCommits:                      true,
+			SlowInsert:                      "INSERT INTO biz (who, step) SELECT 'slow', SLEEP(10)",
+		},
+		Mistakes: []inboxtest.Mistake{
+			{Name: "varchar", Statements: []string{"ALTER TABLE inbox_messages MODIFY message_id VARCHAR(255) NOT NULL"}, Want: []string{"message_id", "varchar", "varbinary(512)"}},
+			{Name: "short", Statements: []string{"ALTER TABLE inbox_messages MODIFY message_id VARBINARY(36) NOT NULL"}, Want: []string{"message_id", "varbinary(36)", "varbinary(512)"}},
+			{Name: "engine", Statements: []string{"ALTER TABLE inbox_messages MODIFY producer VARBINARY(200) NOT NULL, MODIFY message_id VARBINARY(200) NOT NULL, ENGINE = MyISAM, ROW_FORMAT = DEFAULT"}, Want: []string{"engine", "MyISAM", "InnoDB"}},
+		},
+		Variant: variant != "default",
+	}
+}
+
+func newInstance(t *testing.T, server server, variant string) inboxtest.Instance {
+	t.Helper()
+	config, err := mysqldriver.ParseDSN(inboxtest.Server(t, server.variable, server.fallback, ping))
+	if err != nil {
+		t.Fatal(err)
+	}
+	namespace := fmt.Sprintf("inboxtest_%x", rand.Uint64())
+
+	root := connect(t, config)
+	exec(t, root, "CREATE DATABASE "+namespace)
+	t.Cleanup(func() { exec(t, root, "DROP DATABASE "+namespace) })
+	config.DBName = namespace
+
+	return inboxtest.Instance{
+		Admin:     connect(t, config),
+		Namespace: namespace,
+		Open: func(t *testing.T, options inboxtest.Options) inboxtest.Pool {
+			dsn := config.Clone()
+			if dsn.Params == nil {
+				dsn.Params = map[string]string{}
+			}
+			for key, value := range parameters[variant] {
+				dsn.Params[key] = value
+			}
+			if options.LockTimeout > 0 {
+				seconds := (options.LockTimeout + time.Second - 1) / time.Second
+				dsn.Params["innodb_lock_wait_timeout"] = strconv.Itoa(int(seconds))
+			}
+			db, err := sql.Open("mysql", dsn.FormatDSN())
+			if err != nil {
+				t.Fatal(err)
+			}
+			db.SetMaxOpenConns(options.Connections)
+			return inboxtest.StdPool(db)
+		},
+		Transactions: func(ctx context.Context) (open, waiting int, err error) {
+			err = root.QueryRowContext(ctx, `SELECT COUNT(*), COALESCE(SUM(t.trx_state = 'LOCK WAIT'), 0)
+				FROM information_schema.innodb_trx t JOIN information_schema.processlist p ON p.id = t.trx_mysql_thread_id
+				WHERE p.db = ?`, namespace).Scan(&open, &waiting)
+			return open, waiting, err
+		},
+	}
+}
+
+// connect opens a small pool that is closed at the end of the test.
+func connect(t *testing.T, config *mysqldriver.Config) *sql.DB {
+	t.Helper()
+	db, err := sql.Open("mysql", config.FormatDSN())
+	if err != nil {
+		t.Fatal(err)
+	}
+	db.SetMaxOpenConns(3)
+	t.Cleanup(func() { _ = db.Close() })
+	return db
+}
+
+func exec(t *testing.T, db *sql.DB, statement string) {
+	t.Helper()
+	if _, err := db.Exec(statement); err != nil {
+		t.Fatalf("%s: %v", statement, err)
+	}
+}
+
+func ping(dsn string) error {
+	db, err := sql.Open("mysql", dsn)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = db.Close() }()
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	return db.PingContext(ctx)
+}
