@@ -35,8 +35,9 @@ func (d *delivery) attempt() (outcome Outcome, err error) {
 	a.timer = time.AfterFunc(time.Until(a.deadline), a.cancel)
 	defer a.disarm()
 
+	start := time.Now()
 	if a.tx, err = d.inbox.db.BeginTx(a.ctx, d.inbox.config.TxOptions); err != nil {
-		return 0, a.failStatement(StageBegin, err)
+		return 0, a.waitError(a.ctx, StageBegin, start, err)
 	}
 	a.watchNative()
 	open := true
@@ -106,7 +107,7 @@ func (a *attempt) disarm() bool {
 func (a *attempt) insert() (bool, error) {
 	ctx, cancel := context.WithDeadline(a.ctx, a.insertDeadline())
 	defer cancel()
-	defer func(start time.Time) { a.waited += time.Since(start) }(time.Now())
+	start := time.Now()
 
 	a.row.Token = newToken()
 	query := a.inbox.config.Schema.InsertQuery(a.row)
@@ -116,12 +117,12 @@ func (a *attempt) insert() (bool, error) {
 		if !probe.IsZero() {
 			found, err := queryRow(ctx, a.tx, probe)
 			if err != nil || found {
-				return false, a.insertError(ctx, err)
+				return false, a.waitError(ctx, StageInsert, start, err)
 			}
 		}
 	}
 	inserted, err := a.inbox.store.insert(ctx, a.tx, query)
-	return inserted, a.insertError(ctx, err)
+	return inserted, a.waitError(ctx, StageInsert, start, err)
 }
 
 // insertDeadline leaves a resolution all of its time, because the transaction in doubt may still hold the identity.
@@ -133,16 +134,19 @@ func (a *attempt) insertDeadline() time.Time {
 	return time.Now().Add(max(limit-a.waited, limit/10))
 }
 
-func (a *attempt) insertError(ctx context.Context, err error) error {
+// waitError is the error of a statement that may have waited for another transaction: the insert, and on SQLite also BEGIN.
+func (a *attempt) waitError(ctx context.Context, stage Stage, start time.Time, err error) error {
+	a.waited += time.Since(start)
 	if err == nil {
 		return nil
 	}
-	expired := errors.Is(ctx.Err(), context.DeadlineExceeded)
-	lockTimeout := a.inbox.config.Schema.Classify(err) == ClassLockTimeout
-	if expired || lockTimeout && (a.inbox.noWait != nil || a.waited >= a.inbox.config.WaitTimeout) {
-		return a.fail(StageInsert, fmt.Errorf("%w, or the database did not answer within WaitTimeout: %w", ErrInFlight, err))
+	class := a.inbox.config.Schema.Classify(err)
+	blocked := class == ClassLockTimeout || class == ClassConflict
+	waitedEnough := a.waited >= a.inbox.config.WaitTimeout || a.inbox.noWait != nil && class == ClassLockTimeout
+	if stage == StageInsert && errors.Is(ctx.Err(), context.DeadlineExceeded) || blocked && waitedEnough {
+		return a.fail(stage, fmt.Errorf("%w, or the database did not answer within WaitTimeout: %w", ErrInFlight, err))
 	}
-	return a.failStatement(StageInsert, err)
+	return a.failStatement(stage, err)
 }
 
 // compare answers a delivery whose identity is in the table.

@@ -65,6 +65,10 @@ func (i *Inbox) deliver(msg *message.Message, handler message.HandlerFunc) (outc
 	}
 }
 
+// maxUncertainCommits is how many COMMITs of one delivery may get no clear answer: a handler that swallows the loss of its connection would
+// otherwise run until the end of the resolution's time.
+const maxUncertainCommits = 3
+
 // again decides whether another attempt may start in this process.
 func (d *delivery) again(err error, retries int) bool {
 	config := &d.inbox.config
@@ -72,7 +76,7 @@ func (d *delivery) again(err error, retries int) bool {
 		return false
 	}
 	if d.unresolved != nil {
-		return time.Now().Before(d.resolveDeadline)
+		return time.Now().Before(d.resolveDeadline) && d.report.UncertainCommits <= maxUncertainCommits
 	}
 	var failed *Error
 	if !errors.Is(err, errConflict) || errors.As(err, &failed) && failed.final {

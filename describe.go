@@ -26,8 +26,8 @@ func (d *delivery) describe() error {
 	}
 	d.row.Producer, d.row.ID = identity.Producer, identity.ID
 	if isBlank(identity.ID) {
-		return d.fail(StageIdentity, fmt.Errorf("%w: the id is %q (the message's UUID is %q): configure Config.Identity for what the producer sends",
-			ErrNoIdentity, identity.ID, d.msg.UUID))
+		return d.fail(StageIdentity, fmt.Errorf("%w: the id is %s (the message's UUID is %s): configure Config.Identity for what the producer sends",
+			ErrNoIdentity, quote(identity.ID), quote(d.msg.UUID)))
 	}
 	if err := checkLengths(d.row); err != nil {
 		return d.fail(StageIdentity, err)

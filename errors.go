@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"strconv"
 	"strings"
 )
 
@@ -96,15 +97,24 @@ type Error struct {
 // Error returns consumer, message, stage and cause.
 func (e *Error) Error() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "inbox: consumer %q", e.Consumer)
+	fmt.Fprintf(&b, "inbox: consumer %s", quote(e.Consumer))
 	if e.Identity.ID != "" {
-		fmt.Fprintf(&b, ": message %q", e.Identity.ID)
+		fmt.Fprintf(&b, ": message %s", quote(e.Identity.ID))
 	}
 	if e.Identity.Producer != "" {
-		fmt.Fprintf(&b, " of producer %q", e.Identity.Producer)
+		fmt.Fprintf(&b, " of producer %s", quote(e.Identity.Producer))
 	}
 	fmt.Fprintf(&b, ": %s: %v", e.Stage, e.Err)
 	return b.String()
+}
+
+// quote keeps an id of megabytes out of messages.
+func quote(s string) string {
+	const longest = 600 // more than any identity that can be stored
+	if len(s) <= longest {
+		return strconv.Quote(s)
+	}
+	return fmt.Sprintf("%q… (%d bytes)", s[:longest], len(s))
 }
 
 // Unwrap returns the cause.
@@ -121,9 +131,9 @@ type MismatchError struct {
 
 // Error returns consumer, message and both fingerprints.
 func (e *MismatchError) Error() string {
-	return fmt.Sprintf("inbox: consumer %q: message %q of producer %q was processed with other content: stored fingerprint %s, received %s; "+
+	return fmt.Sprintf("inbox: consumer %s: message %s of producer %s was processed with other content: stored fingerprint %s, received %s; "+
 		"find out which producer reuses ids, or set Config.OnMismatch",
-		e.Consumer, e.Identity.ID, e.Identity.Producer, e.Stored, e.Received)
+		quote(e.Consumer), quote(e.Identity.ID), quote(e.Identity.Producer), e.Stored, e.Received)
 }
 
 // IsRetryable tells whether handling the message again in this process may succeed. It is made for ShouldRetry of

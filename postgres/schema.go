@@ -165,7 +165,7 @@ func (s Schema) Classify(err error) inbox.ErrorClass {
 	case err == nil:
 		return inbox.ClassOther
 	case !ok:
-		if inbox.IsConnectionError(err) || isPgxConnError(err) {
+		if inbox.IsConnectionError(err) || nothingSent(err) {
 			return inbox.ClassUnavailable
 		}
 		return inbox.ClassOther
@@ -195,7 +195,7 @@ func (s Schema) Classify(err error) inbox.ErrorClass {
 
 // ClassifyCommit knows the errors after which PostgreSQL has certainly rolled back.
 func (s Schema) ClassifyCommit(err error) inbox.CommitClass {
-	if errors.Is(err, pgx.ErrTxCommitRollback) || errors.Is(err, pq.ErrInFailedTransaction) {
+	if errors.Is(err, pgx.ErrTxCommitRollback) || errors.Is(err, pq.ErrInFailedTransaction) || nothingSent(err) {
 		return inbox.CommitLost
 	}
 	state, ok := sqlState(err)
@@ -215,10 +215,10 @@ func (s Schema) ClassifyCommit(err error) inbox.CommitClass {
 	return inbox.CommitUncertain
 }
 
-// isPgxConnError tells pgx's errors of a connection that is closed, which have no type of their own.
-func isPgxConnError(err error) bool {
+// nothingSent tells pgx's errors of a connection that was closed before the statement was sent.
+func nothingSent(err error) bool {
 	var connErr interface{ SafeToRetry() bool }
-	return errors.As(err, &connErr)
+	return errors.As(err, &connErr) && connErr.SafeToRetry()
 }
 
 // sqlState returns the five characters of a server's error.
