@@ -55,9 +55,11 @@ type Instance struct {
 	// Open opens a pool as one more process of the service would.
 	Open func(t *testing.T, options Options) Pool
 
-	// Transactions counts the transactions that the pools have open and those of them that wait for a lock. Nil where the
-	// engine does not tell.
-	Transactions func(ctx context.Context) (open, waiting int, err error)
+	// Transactions counts the transactions that the pools have open. Nil where the engine does not tell.
+	Transactions func(ctx context.Context) (open int, err error)
+
+	// Waiting counts the statements of the pools that wait for a lock. Nil where the engine does not tell.
+	Waiting func(ctx context.Context) (waiting int, err error)
 }
 
 // Options are how to open a pool.

@@ -76,28 +76,35 @@ func (f *fixture) tryNumber(ctx context.Context, query string, args ...any) (int
 func (f *fixture) wantIdle(t *testing.T, pool Pool) {
 	t.Helper()
 	eventually(t, "no connection in use at the end of the test", func() bool { return pool.InUse() == 0 })
-	f.waitForTransactions(t, "no open transaction at the end of the test", func(open, _ int) bool { return open == 0 })
+	f.waitForNoTransaction(t, "no open transaction at the end of the test")
 }
 
-// waitForWaiters returns when so many transactions wait for a lock. Without a view into the engine it returns at once: such engines have
+// waitForWaiters returns when so many statements wait for a lock. Without a view into the engine it returns at once: such engines have
 // one writer, and who waits waits in the client.
 func (f *fixture) waitForWaiters(t *testing.T, want int) {
 	t.Helper()
-	f.waitForTransactions(t, "transactions that wait for a lock", func(_, waiting int) bool { return waiting >= want })
+	if f.instance.Waiting != nil {
+		waitFor(t, "statements that wait for a lock", f.instance.Waiting, func(waiting int) bool { return waiting >= want })
+	}
 }
 
-func (f *fixture) waitForTransactions(t *testing.T, what string, hold func(open, waiting int) bool) {
+// waitForNoTransaction returns when the pools have no transaction open.
+func (f *fixture) waitForNoTransaction(t *testing.T, what string) {
 	t.Helper()
-	if f.instance.Transactions == nil {
-		return
+	if f.instance.Transactions != nil {
+		waitFor(t, what, f.instance.Transactions, func(open int) bool { return open == 0 })
 	}
+}
+
+func waitFor(t *testing.T, what string, count func(context.Context) (int, error), hold func(int) bool) {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
 	defer cancel()
 	eventually(t, what, func() bool {
-		open, waiting, err := f.instance.Transactions(ctx)
+		n, err := count(ctx)
 		if err != nil {
-			t.Fatalf("count transactions: %v", err)
+			t.Fatalf("%s: %v", what, err)
 		}
-		return hold(open, waiting)
+		return hold(n)
 	})
 }

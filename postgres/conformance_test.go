@@ -69,11 +69,16 @@ func newInstance(t *testing.T, open openFunc) inboxtest.Instance {
 			}
 			return open(t, withParameters(t, server, parameters...), options.Connections)
 		},
-		Transactions: func(ctx context.Context) (open, waiting int, err error) {
-			err = root.QueryRowContext(ctx, `SELECT count(*) FILTER (WHERE xact_start IS NOT NULL), count(*) FILTER (WHERE wait_event_type = 'Lock')
-				FROM pg_stat_activity WHERE application_name = $1`, namespace).Scan(&open, &waiting)
-			return open, waiting, err
-		},
+		Transactions: activity(root, namespace, "xact_start IS NOT NULL"),
+		Waiting:      activity(root, namespace, "wait_event_type = 'Lock'"),
+	}
+}
+
+// activity counts the sessions of the pools of a namespace that are as condition says.
+func activity(root *sql.DB, namespace, condition string) func(context.Context) (int, error) {
+	return func(ctx context.Context) (n int, err error) {
+		err = root.QueryRowContext(ctx, "SELECT count(*) FROM pg_stat_activity WHERE application_name = $1 AND "+condition, namespace).Scan(&n)
+		return n, err
 	}
 }
 

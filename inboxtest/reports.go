@@ -1,0 +1,40 @@
+package inboxtest
+
+import (
+	"sync"
+
+	"github.com/watermill-inbox/inbox"
+)
+
+// reports is an Observer that keeps what it is told.
+type reports struct {
+	mu  sync.Mutex
+	all []inbox.DeliveryReport
+}
+
+// ObserveDelivery is for the Inbox.
+func (r *reports) ObserveDelivery(report inbox.DeliveryReport) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.all = append(r.all, report)
+}
+
+func (r *reports) last() inbox.DeliveryReport {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.all) == 0 {
+		return inbox.DeliveryReport{}
+	}
+	return r.all[len(r.all)-1]
+}
+
+// conflicts is the sum over all deliveries.
+func (r *reports) conflicts() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n := 0
+	for _, report := range r.all {
+		n += report.Conflicts
+	}
+	return n
+}

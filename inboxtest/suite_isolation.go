@@ -1,0 +1,90 @@
+package inboxtest
+
+import (
+	"context"
+	"database/sql"
+	"slices"
+	"testing"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/watermill-inbox/inbox"
+)
+
+func tenCopiesAtOtherIsolations(t *testing.T, f *fixture) {
+	for _, level := range f.features().Isolations {
+		t.Run(level.String(), func(t *testing.T) {
+			f.exec(t, "DELETE FROM "+inbox.DefaultMessagesTable)
+			f.exec(t, "DELETE FROM biz")
+			g := newGate()
+			c := f.consumer(t, inbox.Config{WaitTimeout: patience, TxOptions: &sql.TxOptions{Isolation: level}},
+				func(msg *message.Message) ([]*message.Message, error) {
+					produced, err := f.writes(msg)
+					g.pass()
+					return produced, err
+				})
+
+			deliveries := make(chan []delivery, 1)
+			go func() { deliveries <- c.deliverAll(copies(10, "m1")...) }()
+			receive(t, g.entered, "the first copy to be handled")
+			f.waitForWaiters(t, waiters)
+			close(g.open)
+
+			for _, d := range receive(t, deliveries, "all copies") {
+				wantAck(t, d)
+			}
+			c.wantCalls(t, 1)
+			f.want(t, rows{biz: 1, inbox: 1})
+		})
+	}
+}
+
+// serializationFailureIsRetried lets two handlers read what the other writes. The engine gives up one of them, in a statement or in
+// COMMIT, and the inbox runs it again.
+func serializationFailureIsRetried(t *testing.T, f *fixture) {
+	if !slices.Contains(f.features().Isolations, sql.LevelSerializable) {
+		t.Skip("the engine has no other level than serial")
+	}
+	seen := &reports{}
+	var (
+		c       *consumer
+		entered = make(chan struct{}, 2)
+		both    = make(chan struct{})
+	)
+	c = f.consumer(t, inbox.Config{TxOptions: &sql.TxOptions{Isolation: sql.LevelSerializable}, Observer: seen},
+		func(msg *message.Message) ([]*message.Message, error) {
+			call := c.calls.Load()
+			if err := countBiz(msg.Context()); err != nil {
+				return nil, err
+			}
+			if call <= 2 {
+				entered <- struct{}{}
+				<-both
+			}
+			return f.writes(msg)
+		})
+
+	deliveries := make(chan []delivery, 1)
+	go func() { deliveries <- c.deliverAll(newMessage("m1"), newMessage("m2")) }()
+	receive(t, entered, "one handler")
+	receive(t, entered, "the other handler")
+	close(both)
+
+	for _, d := range receive(t, deliveries, "both deliveries") {
+		wantAck(t, d)
+	}
+	if seen.conflicts() == 0 {
+		t.Fatal("the engine gave up no transaction, so the test shows nothing")
+	}
+	f.want(t, rows{biz: 2, inbox: 2})
+}
+
+func countBiz(ctx context.Context) error {
+	tx, _ := inbox.TxFromContext(ctx)
+	result, err := tx.QueryContext(ctx, "SELECT COUNT(*) FROM biz")
+	if err != nil {
+		return err
+	}
+	result.Next()
+	return result.Close()
+}
