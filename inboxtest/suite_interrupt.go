@@ -63,6 +63,10 @@ func contextEndsInTheHandler(t *testing.T, f *fixture) {
 func txTimeoutEndsInTheHandler(t *testing.T, f *fixture) {
 	pool := f.pool(t, 4)
 	f.interrupt(t, func(msg *message.Message, after time.Duration) delivery {
+		// The time runs from BEGIN, so a connection must be there already: the one before was closed by its timeout.
+		if _, err := pool.DB.ExecContext(context.Background(), "SELECT 1"); err != nil {
+			t.Fatal(err)
+		}
 		box := f.newInbox(t, pool, inbox.Config{TxTimeout: after + time.Microsecond, ConflictRetries: -1})
 		return deliver(box.Middleware(f.threeInserts), msg)
 	})
@@ -73,10 +77,15 @@ func (f *fixture) interrupt(t *testing.T, deliver func(msg *message.Message, aft
 	t.Helper()
 	seed := rand.Uint64()
 	random := rand.New(rand.NewPCG(seed, 0))
-	deliveries := map[string]delivery{}
+
+	// An undisturbed delivery tells how long one takes here, so that about half of the others are in time.
+	wantAck(t, deliver(newMessage("first"), patience))
+	start := time.Now()
+	deliveries := map[string]delivery{"first": {acked: true}, "second": deliver(newMessage("second"), patience)}
+	longest := max(2*time.Since(start), 3*time.Millisecond)
 	for n := range interruptedMessages {
 		id := fmt.Sprintf("m%d", n)
-		deliveries[id] = deliver(newMessage(id), time.Duration(random.Int64N(int64(3*time.Millisecond))))
+		deliveries[id] = deliver(newMessage(id), time.Duration(random.Int64N(int64(longest))))
 	}
 	// A server notices a closed connection a moment later.
 	f.waitForNoTransaction(t, "the interrupted transactions to end")
