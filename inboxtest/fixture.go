@@ -117,6 +117,10 @@ func (f *fixture) newInbox(t *testing.T, pool Pool, config inbox.Config) *inbox.
 }
 
 func (f *fixture) tryNewInbox(pool Pool, config inbox.Config) (*inbox.Inbox, error) {
+	return inbox.New(pool.DB, f.withDefaults(config), watermill.NopLogger{})
+}
+
+func (f *fixture) withDefaults(config inbox.Config) inbox.Config {
 	if config.Schema == nil {
 		config.Schema = f.database.Schema("")
 	}
@@ -126,7 +130,7 @@ func (f *fixture) tryNewInbox(pool Pool, config inbox.Config) (*inbox.Inbox, err
 	if config.Outbox == nil {
 		config.Outbox = inbox.SQLOutbox(wsql.PublisherConfig{SchemaAdapter: f.database.Outbox}, watermill.NopLogger{})
 	}
-	return inbox.New(pool.DB, config, watermill.NopLogger{})
+	return config
 }
 
 // write inserts a row into biz in the transaction of the message being handled.

@@ -18,7 +18,16 @@ type testCase struct {
 
 // cases are all tests of the suite.
 var cases = [][]testCase{
-	smokeCases,
+	identityCases,
+	refusedCases,
+	consumerCases,
+	fingerprintCases,
+	effectCases,
+	observerCases,
+	schemaCases,
+	tableCases,
+	conflictCases,
+	interruptCases,
 }
 
 // running bounds how many tests of the suite run at once, and so how many connections they have: servers allow about a hundred.
