@@ -6,6 +6,9 @@
 // Recommended in the DSN: readTimeout, because the driver ignores contexts in COMMIT; innodb_lock_wait_timeout a little
 // below the Inbox's WaitTimeout, so that the server ends a long wait instead of the client closing the connection.
 //
+// Leave interpolateParams off in a pool that also writes watermill-sql's outbox: the driver then sends its JSON columns as binary strings, which MySQL, not
+// MariaDB, refuses with error 3144, so that every outgoing message fails.
+//
 // InnoDB ends the whole transaction on a deadlock (error 1213), and with autocommit on, the statements after it are committed one by one.
 // The Inbox notices that before it commits, and so costs one more round trip per message; what a handler wrote after an error that
 // it swallowed may stay. A pool of its own with autocommit=0 in the DSN closes that gap too. A DDL statement in a handler commits
