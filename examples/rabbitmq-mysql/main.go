@@ -32,6 +32,11 @@ var (
 	outboxOffsets = wsql.MySQLQueueOffsetsAdapter{DeleteOnAck: true}
 )
 
+const (
+	defaultMySQL   = "root@tcp(127.0.0.1:3307)/test"
+	defaultMariaDB = "root@tcp(127.0.0.1:3306)/test"
+)
+
 func main() {
 	if err := run(context.Background()); err != nil {
 		fmt.Fprintln(os.Stderr, "rabbitmq-mysql:", err)
@@ -85,7 +90,7 @@ func run(ctx context.Context) error {
 		return err
 	}
 
-	service := inventory.Service{Inbox: stockInbox, Handler: inbox.HandleStdTx(reserve), Outbox: outbox}
+	service := inventory.Service{System: "rabbitmq-mysql", Inbox: stockInbox, Handler: inbox.HandleStdTx(reserve), Outbox: outbox}
 	if err := inventory.Play(ctx, service, deliveries); err != nil {
 		return err
 	}
@@ -126,8 +131,8 @@ func reserve(msg *message.Message, tx *sql.Tx) ([]*message.Message, error) {
 func connect(ctx context.Context) (*sql.DB, string, error) {
 	var errs []error
 	for _, address := range []string{
-		inventory.Env("INBOX_TEST_MYSQL", "root@tcp(127.0.0.1:3307)/test"),
-		inventory.Env("INBOX_TEST_MARIADB", "root@tcp(127.0.0.1:3306)/test"),
+		inventory.Env("INBOX_TEST_MYSQL", defaultMySQL),
+		inventory.Env("INBOX_TEST_MARIADB", defaultMariaDB),
 	} {
 		db, err := open(address)
 		if err == nil {

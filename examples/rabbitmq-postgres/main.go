@@ -31,6 +31,8 @@ var (
 	outboxOffsets = wsql.PostgreSQLQueueOffsetsAdapter{DeleteOnAck: true}
 )
 
+const defaultAddress = "postgres://postgres@127.0.0.1:5432/test?sslmode=disable"
+
 func main() {
 	if err := run(context.Background()); err != nil {
 		fmt.Fprintln(os.Stderr, "rabbitmq-postgres:", err)
@@ -39,7 +41,7 @@ func main() {
 }
 
 func run(ctx context.Context) error {
-	address := inventory.Env("INBOX_TEST_POSTGRES", "postgres://postgres@127.0.0.1:5432/test?sslmode=disable")
+	address := inventory.Env("INBOX_TEST_POSTGRES", defaultAddress)
 	pool, err := pgxpool.New(ctx, address)
 	if err != nil {
 		return err
@@ -85,7 +87,7 @@ func run(ctx context.Context) error {
 		return err
 	}
 
-	service := inventory.Service{Inbox: stockInbox, Handler: inbox.HandlePgxTx(reserve), Outbox: outbox}
+	service := inventory.Service{System: "rabbitmq-postgres", Inbox: stockInbox, Handler: inbox.HandlePgxTx(reserve), Outbox: outbox}
 	if err := inventory.Play(ctx, service, deliveries); err != nil {
 		return err
 	}

@@ -16,9 +16,21 @@ func Env(variable, fallback string) string {
 	return fallback
 }
 
+// DefaultBroker is where RabbitMQ answers unless INBOX_TEST_RABBITMQ says otherwise.
+const DefaultBroker = "amqp://guest:guest@127.0.0.1:5672/"
+
+// PingBroker tells whether RabbitMQ answers.
+func PingBroker(address string) error {
+	connection, err := amqp.NewConnection(amqp.ConnectionConfig{AmqpURI: address}, watermill.NopLogger{})
+	if err != nil {
+		return err
+	}
+	return connection.Close()
+}
+
 func brokerConfig(service string) amqp.Config {
 	config := amqp.NewDurablePubSubConfig(
-		Env("INBOX_TEST_RABBITMQ", "amqp://guest:guest@127.0.0.1:5672/"),
+		Env("INBOX_TEST_RABBITMQ", DefaultBroker),
 		amqp.GenerateQueueNameTopicNameWithSuffix(service), // one queue for all instances of a service
 	)
 	// Without it Publish returns before RabbitMQ has the message, and the relay would delete events that never arrived.

@@ -49,12 +49,12 @@ func Play(ctx context.Context, service Service, deliveries Deliveries) (err erro
 		return err
 	}
 	defer func() { err = errors.Join(err, broker.Close()) }()
-	shop, err := newSubscriber("shop", logger, reservedTopic)
+	shop, err := newSubscriber("shop", logger, service.topics().reserved)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, shop.Close()) }()
-	events, err := shop.Subscribe(ctx, reservedTopic)
+	events, err := shop.Subscribe(ctx, service.topics().reserved)
 	if err != nil {
 		return err
 	}
@@ -65,7 +65,7 @@ func Play(ctx context.Context, service Service, deliveries Deliveries) (err erro
 	}
 	defer func() { err = errors.Join(err, stop()) }()
 
-	orders, err := publishOrders(broker)
+	orders, err := publishOrders(broker, service.topics().orders)
 	if err != nil {
 		return err
 	}
@@ -74,7 +74,7 @@ func Play(ctx context.Context, service Service, deliveries Deliveries) (err erro
 
 // start runs the consumer and the relay, in a real system perhaps in different processes.
 func (s Service) start(ctx context.Context, broker message.Publisher, logger watermill.LoggerAdapter) (stop func() error, err error) {
-	subscriber, err := newSubscriber("inventory", logger, ordersTopic, poisonTopic)
+	subscriber, err := newSubscriber("inventory", logger, s.topics().orders, s.topics().poison)
 	if err != nil {
 		return nil, err
 	}
@@ -102,7 +102,7 @@ func (s Service) start(ctx context.Context, broker message.Publisher, logger wat
 	}
 }
 
-func publishOrders(broker message.Publisher) (orders map[string]bool, err error) {
+func publishOrders(broker message.Publisher, topic string) (orders map[string]bool, err error) {
 	orders = map[string]bool{}
 	for quantity := 1; quantity <= 3; quantity++ {
 		order := Order{ID: watermill.NewShortUUID(), Article: Article, Quantity: quantity}
@@ -117,7 +117,7 @@ func publishOrders(broker message.Publisher) (orders map[string]bool, err error)
 			if err != nil {
 				return nil, err
 			}
-			if err := broker.Publish(ordersTopic, msg); err != nil {
+			if err := broker.Publish(topic, msg); err != nil {
 				return nil, err
 			}
 			fmt.Printf("order service   published order %s: %d %s\n", order.ID, order.Quantity, order.Article)

@@ -10,14 +10,15 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 )
 
-const (
-	ordersTopic   = "orders"
-	reservedTopic = "stock-reserved"
-	poisonTopic   = "orders-poison"
+// OutboxTopic names the table in which events wait for the relay.
+const OutboxTopic = "outbox"
 
-	// OutboxTopic names the table in which events wait for the relay.
-	OutboxTopic = "outbox"
-)
+// topics of one system, so that the two examples can share a RabbitMQ.
+type topics struct{ orders, reserved, poison string }
+
+func (s Service) topics() topics {
+	return topics{orders: s.System + ".orders", reserved: s.System + ".stock-reserved", poison: s.System + ".orders-poison"}
+}
 
 // Order is the event that the order service publishes.
 type Order struct {

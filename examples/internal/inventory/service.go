@@ -21,6 +21,7 @@ const workers = 4
 
 // Service is the inventory service.
 type Service struct {
+	System  string // stands before the names of the topics
 	Inbox   *inbox.Inbox
 	Handler message.HandlerFunc
 	Outbox  message.Subscriber // reads the table of the outbox
@@ -34,7 +35,7 @@ func (s Service) newRouter(orders message.Subscriber, broker message.Publisher, 
 		return nil, err
 	}
 	// Only messages that are at fault themselves are moved away. A lost connection or a conflict is nacked and comes again.
-	poison, err := middleware.PoisonQueueWithFilter(broker, poisonTopic, inbox.IsPoison)
+	poison, err := middleware.PoisonQueueWithFilter(broker, s.topics().poison, inbox.IsPoison)
 	if err != nil {
 		return nil, err
 	}
@@ -58,8 +59,8 @@ func (s Service) newRouter(orders message.Subscriber, broker message.Publisher, 
 	for worker := range workers {
 		router.AddHandler(
 			fmt.Sprintf("inventory-%d", worker),
-			ordersTopic, orders,
-			reservedTopic, s.Inbox.Publisher(), // into the outbox
+			s.topics().orders, orders,
+			s.topics().reserved, s.Inbox.Publisher(), // into the outbox
 			s.Handler,
 		)
 	}
