@@ -28,6 +28,10 @@ var cases = [][]testCase{
 	tableCases,
 	conflictCases,
 	interruptCases,
+	swallowCases,
+	endedCases,
+	transactionCases,
+	commitCases,
 }
 
 // running bounds how many tests of the suite run at once, and so how many connections they have: servers allow about a hundred.
