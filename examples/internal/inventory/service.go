@@ -54,6 +54,7 @@ func (s Service) newRouter(orders message.Subscriber, broker message.Publisher, 
 		middleware.Recoverer,
 		poison,
 		retry.Middleware,
+		middleware.Recoverer, // makes a handler's panic an error for the two above; RabbitMQ would deliver it again and again at once
 		s.Inbox.Middleware,
 	)
 	for worker := range workers {
