@@ -100,7 +100,8 @@ type Config struct {
 	SkipTransactionCheck bool
 
 	// OnEarlyAck is called when the message was acked before its transaction was committed, as InstantAck does. An error rolls
-	// back, and then the message is lost. Default: commit, log and tell the Observer.
+	// back, and then the message is lost. Some brokers, RabbitMQ among them, end the message's context at the ack: use HandlerContext Detached with
+	// InstantAck. Default: commit, log and tell the Observer.
 	OnEarlyAck func(msg *message.Message) error
 
 	// Observer is told about every delivery. Default: none.

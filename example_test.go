@@ -240,7 +240,7 @@ func ExampleIsPoison() {
 	}
 
 	router := message.NewDefaultRouter(watermill.NopLogger{})
-	router.AddMiddleware(middleware.Recoverer, poison, retry.Middleware, in.Middleware)
+	router.AddMiddleware(poison, retry.Middleware, middleware.Recoverer, in.Middleware)
 	router.AddConsumerHandler("reserve-stock", "orders", broker, func(msg *message.Message) error {
 		return errors.New("unknown item")
 	})

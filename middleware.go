@@ -14,8 +14,9 @@ import (
 // transaction and which the Router cannot close, not the broker's. (Only with Config.Skip it must be the broker's, if skipped messages
 // produce others.)
 //
-// Recommended order of middlewares, outermost first: Recoverer, PoisonQueueWithFilter with IsPoison, Retry with IsRetryable and
-// ResetContextOnRetry, Throttle, this one, Timeout, CorrelationID.
+// Recommended order of middlewares, outermost first: PoisonQueueWithFilter with IsPoison, Retry with IsRetryable and ResetContextOnRetry, Throttle,
+// Recoverer, this one, Timeout, CorrelationID. Recoverer makes an error of a panic after the rollback; further out, Retry and the poison queue
+// would not see the panic, and the message would come again without end.
 func (i *Inbox) Middleware(h message.HandlerFunc) message.HandlerFunc {
 	return func(msg *message.Message) ([]*message.Message, error) {
 		if i.skips(msg) {
