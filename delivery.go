@@ -28,19 +28,42 @@ type delivery struct {
 	unresolved      error
 	resolveDeadline time.Time
 
-	report DeliveryReport
+	report   DeliveryReport
+	returned bool // false while the handler runs, and after it panicked or ended its goroutine
 }
 
 func (i *Inbox) deliver(msg *message.Message, handler message.HandlerFunc) (outcome Outcome, err error) {
 	d := &delivery{inbox: i, msg: msg, handler: handler, entry: msg.Context(), start: time.Now()}
-	defer func() {
-		d.report.Identity = d.identity()
-		d.report.Outcome, d.report.Err, d.report.Duration = outcome, err, time.Since(d.start)
-		if err == nil {
-			d.report.Stage = "" // of an attempt that failed before
+	defer d.end(&outcome, &err)
+	outcome, err = d.run()
+	d.returned = true
+	return outcome, err
+}
+
+// end must be deferred. It tells the Observer, and decides a message whose handler ended its goroutine: the Router nacks after a panic, but
+// runtime.Goexit looks to it like nothing at all.
+func (d *delivery) end(outcome *Outcome, err *error) {
+	switch {
+	case !d.returned:
+		d.report.Stage = StageHandler
+	case *err == nil:
+		d.report.Stage = "" // of an attempt that failed before
+	}
+	d.report.Identity = d.identity()
+	d.report.Outcome, d.report.Err, d.report.Duration = *outcome, *err, time.Since(d.start)
+	d.inbox.config.Observer.ObserveDelivery(d.report)
+
+	if !d.returned {
+		if cause := recover(); cause != nil {
+			panic(cause)
 		}
-		i.config.Observer.ObserveDelivery(d.report)
-	}()
+		d.msg.Nack()
+	}
+}
+
+// run makes attempts until one succeeds or no further one may start.
+func (d *delivery) run() (Outcome, error) {
+	i := d.inbox
 
 	if err := d.describe(); err != nil {
 		return 0, err

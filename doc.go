@@ -21,7 +21,7 @@
 // # What it does not
 //
 // It promises no order, no delivery and no exactly-once in general. E-mails, HTTP calls and writes to another store do not take part;
-// pass IdempotencyKey to systems that accept one. A handler that commits the transaction itself, or runs DDL on MySQL, ends the protection, and
+// pass IdempotencyKey to systems that accept one. A handler that commits the transaction itself, sends COMMIT or ROLLBACK as a statement, or runs DDL on MySQL, ends the protection, and
 // statements that a handler issues after it swallowed an error that ended the transaction may stay, on MySQL and SQLite with autocommit on.
 // Identities must be kept for as long as the message can come back: broker retention, dead letters, backups, replays.
 //

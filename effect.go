@@ -10,6 +10,9 @@ import (
 
 // run calls the handler and writes what it produced to the outbox.
 func (a *attempt) run() error {
+	if err := a.entry.Err(); err != nil && a.inbox.config.HandlerContext == Cancellable {
+		return a.fail(StageHandler, fmt.Errorf("the message's context has ended: %w", err))
+	}
 	h := &holder{inbox: a.inbox, msg: a.msg, row: a.row, tx: a.tx, publish: a.publishFromHandler}
 	a.outbox = outbox{config: &a.inbox.config, tx: a.tx, incoming: a.msg}
 
@@ -99,10 +102,8 @@ func (a *attempt) finishEffect(handlerCtx context.Context, produced message.Mess
 
 	ctx, cancel := context.WithTimeout(a.ctx, a.inbox.config.CommitTimeout)
 	defer cancel()
-	if checker != nil {
-		if err := a.checkTransaction(ctx); err != nil {
-			return err
-		}
+	if err := a.checkTransaction(ctx); err != nil {
+		return err
 	}
 	if len(produced) == 0 {
 		return nil
@@ -133,18 +134,22 @@ func withOutboxContext(ctx, handlerCtx context.Context, produced message.Message
 
 // publishFromHandler serves Inbox.Publisher. The holder's lock is held.
 func (a *attempt) publishFromHandler(topic string, msgs message.Messages) error {
-	if a.inbox.checker != nil {
-		ctx, cancel := context.WithTimeout(a.ctx, a.inbox.config.CommitTimeout)
-		defer cancel()
-		if err := a.checkTransaction(ctx); err != nil {
-			return err
-		}
+	ctx, cancel := context.WithTimeout(a.ctx, a.inbox.config.CommitTimeout)
+	defer cancel()
+	if err := a.checkTransaction(ctx); err != nil {
+		return err
 	}
 	return a.outbox.publish(topic, msgs)
 }
 
-// checkTransaction fails if the engine has ended the transaction, or the handler has.
+// checkTransaction fails if the engine has ended the transaction, or the handler has, as far as that can be told.
 func (a *attempt) checkTransaction(ctx context.Context) error {
+	if err := a.checkNativeStatus(); err != nil {
+		return err
+	}
+	if a.inbox.checker == nil {
+		return nil
+	}
 	found, err := queryRow(ctx, a.tx, a.inbox.checker.TransactionCheckQuery(a.row))
 	if err != nil {
 		return a.failStatement(StageCheck, err)

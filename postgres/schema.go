@@ -5,6 +5,13 @@
 //
 // Set lock_timeout in the DSN a little below the Inbox's WaitTimeout: the server then ends a long wait for another holder of an identity,
 // instead of the client closing the connection.
+//
+// Prefer pgx to lib/pq: lib/pq goes on reading when a context ends, so a server that is silent while its connection stays open keeps
+// a delivery waiting beyond all timeouts. With lib/pq set connect_timeout, and TCP keepalives on both sides.
+//
+// Never send BEGIN, COMMIT or ROLLBACK as a statement of a handler. Outside a transaction PostgreSQL takes COMMIT for a success with a warning, which
+// database/sql does not show, so that the message would be acked without its identity. pgx itself knows the state of its
+// connection, and the delivery fails.
 package postgres
 
 import (
