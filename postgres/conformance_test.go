@@ -24,6 +24,14 @@ func TestConformance(t *testing.T) {
 	t.Run("pgx", func(t *testing.T) { inboxtest.TestSchema(t, database(openPgx, true)) })
 	t.Run("database-sql-pgx", func(t *testing.T) { inboxtest.TestSchema(t, database(openStd("pgx"), false)) })
 	t.Run("database-sql-pq", func(t *testing.T) { inboxtest.TestSchema(t, database(openStd("postgres"), false)) })
+
+	// Without named prepared statements, as behind PgBouncer.
+	t.Run("pgx-describe-exec", func(t *testing.T) {
+		inboxtest.TestSchema(t, variant(openPgx, true, "default_query_exec_mode", "describe_exec"))
+	})
+	t.Run("database-sql-pq-binary", func(t *testing.T) {
+		inboxtest.TestSchema(t, variant(openStd("postgres"), false, "binary_parameters", "yes", "standard_conforming_strings", "off"))
+	})
 }
 
 type openFunc func(t *testing.T, dsn string, connections int) inboxtest.Pool
@@ -48,6 +56,16 @@ func database(open openFunc, native bool) inboxtest.Database {
 			{Name: "unlogged", Statements: []string{"ALTER TABLE inbox_messages SET UNLOGGED"}, Want: []string{"persistence", "unlogged"}},
 		},
 	}
+}
+
+// variant makes databases that differ in parameters of the DSN only.
+func variant(open openFunc, native bool, parameters ...string) inboxtest.Database {
+	d := database(func(t *testing.T, dsn string, connections int) inboxtest.Pool {
+		t.Helper()
+		return open(t, withParameters(t, dsn, parameters...), connections)
+	}, native)
+	d.Variant = true
+	return d
 }
 
 func newInstance(t *testing.T, open openFunc) inboxtest.Instance {
