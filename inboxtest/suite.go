@@ -32,6 +32,9 @@ var cases = [][]testCase{
 	endedCases,
 	transactionCases,
 	commitCases,
+	retryCases,
+	poisonCases,
+	middlewareCases,
 }
 
 // running bounds how many tests of the suite run at once, and so how many connections they have: servers allow about a hundred.
