@@ -35,6 +35,8 @@ var cases = [][]testCase{
 	retryCases,
 	poisonCases,
 	middlewareCases,
+	outboxCases,
+	publisherCases,
 }
 
 // running bounds how many tests of the suite run at once, and so how many connections they have: servers allow about a hundred.
