@@ -21,7 +21,7 @@ TEST_SERVICES = $(WITH_SERVICES) go test -p 2
 SHELL       := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help up test test_short test_race bench lint fmt check-deps
+.PHONY: help up test test_short test_race faults bench lint fmt check-deps
 
 help: ## Show the targets
 	@sed -nE 's/^([a-z_-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | while IFS=$$'\t' read -r target text; do \
@@ -38,6 +38,9 @@ test_short: ## Run the tests that need nothing but Go: SQLite and GoChannel
 
 test_race: ## Run all tests with the race detector, COUNT=1 times each
 	@$(TEST_SERVICES) -race -count=$(COUNT) $(TESTFLAGS) $(PACKAGES)
+
+faults: ## Break every database at every step and print what becomes of it; INBOX_TEST_SEED=1 replays, COUNT=5 repeats
+	@$(WITH_SERVICES) cd tests/faults && go test -race -count=$(COUNT) -timeout 30m $(TESTFLAGS)
 
 bench: ## Run the benchmarks; BENCHFLAGS='-benchtime=3s ...'
 	@$(WITH_SERVICES) go test -p 1 -run '^$$' -bench . $(BENCHFLAGS) ./... ./tests/...

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	mysqldriver "github.com/go-sql-driver/mysql"
 	"github.com/stretchr/testify/require"
 )
 
@@ -29,6 +30,7 @@ type childConfig struct {
 }
 
 func TestMain(m *testing.M) {
+	_ = mysqldriver.SetLogger(&mysqldriver.NopLogger{}) // it writes every broken connection to the standard error
 	config := os.Getenv(childVariable)
 	if config == "" {
 		os.Exit(m.Run())
@@ -100,7 +102,7 @@ func (l *lab) deliverToChild(t *testing.T, id string, faults []Fault, times limi
 	defer cancel()
 	var stdout, stderr bytes.Buffer
 	child := exec.CommandContext(ctx, os.Args[0])
-	child.Env = append(os.Environ(), childVariable+"="+string(text))
+	child.Env = append(os.Environ(), childVariable+"="+string(text), "GORACE=atexit_sleep_ms=0")
 	child.Stdout, child.Stderr = &stdout, &stderr
 	started, exited := make(chan struct{}), make(chan struct{})
 	wire := NewInjector(outside, func(fault Fault) Verdict {
@@ -114,13 +116,13 @@ func (l *lab) deliverToChild(t *testing.T, id string, faults []Fault, times limi
 	defer l.setHook(nil)
 	require.NoError(t, child.Start())
 	close(started)
-	err = child.Wait()
-	close(exited)
-	if l.proxy != nil {
-		l.proxy.Release()
-	}
+	go func() {
+		err = child.Wait()
+		close(exited)
+	}()
+	d := delivered{released: l.await(exited, func() {})}
 
-	d := delivered{fired: wire.Fired(), passed: wire.Passed()}
+	d.fired, d.passed = wire.Fired(), wire.Passed()
 	d.err = fmt.Errorf("process ended: %w", context.Cause(ctx))
 	if err != nil {
 		d.err = err

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/watermill-inbox/inbox"
 )
 
 // delivered is a delivery that is over.
@@ -21,7 +23,7 @@ type delivered struct {
 // patience is how long a delivery may take before its held connections are cut. What a service allows itself is far below it.
 const (
 	patience     = 20 * time.Second
-	deafPatience = 3 * time.Second // where it is known to be in vain
+	deafPatience = 2 * time.Second // where it is known to be in vain
 )
 
 // deliver delivers a message under faults to a process of its own, which is started before and ends after, and checks that nothing is left
@@ -77,36 +79,46 @@ func (l *lab) deliverHere(t *testing.T, id string, faults []Fault, times limits)
 	defer l.setHook(nil)
 	s, err := newService(l.target, l.dsn, l.at, times, l.neverAfterCommit(t), func(p Point) { code.At(p) })
 	require.NoError(t, err)
+	defer s.close()
 
 	d := delivered{}
-	done := make(chan result, 1)
-	go func() { done <- s.deliver(ctx, id) }()
-	limit := patience
-	if l.deaf {
-		limit = deafPatience
-	}
-	for over := false; !over; {
-		select {
-		case d.result = <-done:
-			over = true
-		case <-time.After(limit):
-			d.released = true
-			l.release(s)
-		}
-	}
-	l.release(s)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		d.result = s.deliver(ctx, id)
+	}()
+	d.released = l.await(done, s.pool.release)
+	require.False(t, inbox.IsPoison(d.err) && len(code.Fired()) == 0, "poison: %v", d.err)
+	require.False(t, s.leaks(), "the handler's context leads to a transaction after the delivery")
 	eventually(t, func() string { return fmt.Sprintf("%d connections in use", s.pool.inUse()) }, func() bool {
 		return s.pool.inUse() == 0 && s.inbox.AbandonedStatements() == 0
 	})
 	l.requireNone(t, l.openTx, "transactions are open on the server")
-	s.close()
 	d.calls = int(s.calls.Load())
 	d.fired, d.passed = append(wire.Fired(), code.Fired()...), wire.Passed()
 	return d
 }
 
-func (l *lab) release(s *service) {
-	s.pool.release()
+// await waits for the end of a delivery and then cuts the connections that are held. It reports whether it had to cut them before.
+func (l *lab) await(done <-chan struct{}, release func()) (early bool) {
+	defer l.release(release)
+	limit := patience
+	if l.deaf {
+		limit = deafPatience
+	}
+	for {
+		select {
+		case <-done:
+			return early
+		case <-time.After(limit):
+			early = true
+			l.release(release)
+		}
+	}
+}
+
+func (l *lab) release(pool func()) {
+	pool()
 	if l.proxy != nil {
 		l.proxy.Release()
 	}

@@ -55,10 +55,12 @@ func (l *lab) expect(fault Fault) expectation {
 	return want
 }
 
-// expectCancel: a handler sees the end of the message's context, everything else goes on.
+// expectCancel: the handler is not started when the message's context has ended, and sees when it ends; everything after it goes on.
 func expectCancel(step Step) expectation {
 	switch step {
-	case Begin, Insert, Effect(1):
+	case Begin, Insert:
+		return expectation{calls: []int{1}, first: "nack"}
+	case Effect(1):
 		return expectation{calls: []int{2}, first: "nack"}
 	case Effect(2):
 		return expectation{calls: []int{1, 2}} // the answer and the end of the context race

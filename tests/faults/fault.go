@@ -37,14 +37,20 @@ func (f Fault) String() string {
 // Schedule is what goes wrong in each delivery of a message. Deliveries beyond its end are left alone.
 type Schedule [][]Fault
 
-// NewSchedule makes a schedule of up to three deliveries with up to three faults each. The same source makes the same schedule.
+// NewSchedule makes a schedule of up to three deliveries with up to three faults each. The same source makes the same schedule. Every other
+// delivery loses the answer to its COMMIT first, because what follows then is what few tests see.
 func NewSchedule(source *rand.Rand, kinds ...Kind) Schedule {
 	var schedule Schedule
 	for range 1 + source.IntN(3) {
 		var faults []Fault
 		at := 0
+		if source.IntN(2) == 0 {
+			commit := Point{Commit, []Moment{Before, After}[source.IntN(2)]}
+			faults = append(faults, Fault{Kind: []Kind{KindCut, KindSwallow}[source.IntN(2)], Point: commit})
+			at = 12 // the commit, or one point before or behind it
+		}
 		for range 1 + source.IntN(3) {
-			at += 1 + source.IntN(12)
+			at += 1 + source.IntN(10)
 			faults = append(faults, Fault{Kind: kinds[source.IntN(len(kinds))], Nth: at})
 		}
 		schedule = append(schedule, faults)

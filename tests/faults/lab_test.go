@@ -110,7 +110,6 @@ func (l *lab) behindMySQLProxy(t *testing.T, address, database string) (direct s
 	require.NoError(t, err)
 	l.startProxy(t)
 	config.Net, config.Addr, config.ReadTimeout = "tcp", l.proxy.Addr(), readTimeout
-	config.Logger = &mysqldriver.NopLogger{}
 	l.dsn = config.FormatDSN()
 	return direct
 }
@@ -174,9 +173,10 @@ func (l *lab) requireNone(t *testing.T, query, what string) {
 		return // SQLite has no server: its connections are those of the pool
 	}
 	var n int
-	eventually(t, func() string { return fmt.Sprintf("%d %s", n, what) }, func() bool {
-		require.NoError(t, l.admin.QueryRow(query).Scan(&n), query)
-		return n == 0
+	var err error
+	eventually(t, func() string { return fmt.Sprintf("%d %s (%v)", n, what, err) }, func() bool {
+		err = l.admin.QueryRow(query).Scan(&n)
+		return err == nil && n == 0
 	})
 }
 

@@ -13,9 +13,10 @@ import (
 
 // outage is a way for a database not to be there.
 type outage struct {
-	name  string
-	begin func(t *testing.T, l *lab)
-	end   func(t *testing.T, l *lab)
+	name   string
+	begin  func(t *testing.T, l *lab)
+	end    func(t *testing.T, l *lab)
+	before bool // it begins before the deliveries do: a lock cannot be taken while they hold it
 }
 
 func outagesOf(l *lab) []outage {
@@ -23,12 +24,13 @@ func outagesOf(l *lab) []outage {
 		return []outage{{"locked", // by another process
 			func(t *testing.T, l *lab) { l.exec(t, "BEGIN IMMEDIATE") },
 			func(t *testing.T, l *lab) { l.exec(t, "ROLLBACK") },
+			true,
 		}}
 	}
 	up := func(t *testing.T, l *lab) { require.NoError(t, l.proxy.Up()) }
 	return []outage{
-		{"refused", func(_ *testing.T, l *lab) { l.proxy.Down() }, up},
-		{"silent", func(_ *testing.T, l *lab) { l.proxy.Silence() }, up},
+		{"refused", func(_ *testing.T, l *lab) { l.proxy.Down() }, up, false},
+		{"silent", func(_ *testing.T, l *lab) { l.proxy.Silence() }, up, false},
 	}
 }
 
@@ -82,6 +84,15 @@ func (l *lab) survive(t *testing.T, outage outage) {
 		nacks = map[string]int{} // while the database is away
 		wait  sync.WaitGroup
 	)
+	start := func() {
+		outage.begin(t, l)
+		mu.Lock()
+		down = true
+		mu.Unlock()
+	}
+	if outage.before {
+		start()
+	}
 	for n := range outageDeliveries {
 		id := fmt.Sprintf("%s-%d", outage.name, n)
 		wait.Add(1)
@@ -113,11 +124,10 @@ func (l *lab) survive(t *testing.T, outage outage) {
 		}()
 	}
 
-	<-working
-	outage.begin(t, l)
-	mu.Lock()
-	down = true
-	mu.Unlock()
+	if !outage.before {
+		<-working
+		start()
+	}
 	time.Sleep(outageTime) // the fault itself
 	mu.Lock()
 	down = false

@@ -3,6 +3,7 @@ package faults
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -48,6 +49,9 @@ type service struct {
 
 	onCall func(id string)
 	inside func(Point) // called at the points of the user's code
+
+	mu     sync.Mutex
+	leaked []context.Context // of all runs of the handler
 }
 
 func newService(target target, dsn string, hook Hook, times limits, onCall func(id string), inside func(Point)) (*service, error) {
@@ -73,7 +77,7 @@ func newService(target target, dsn string, hook Hook, times limits, onCall func(
 	if s.router, err = message.NewRouter(message.RouterConfig{}, watermill.NopLogger{}); err != nil {
 		return nil, err
 	}
-	s.router.AddMiddleware(tellResult, s.inbox.Middleware)
+	s.router.AddMiddleware(tellCause, s.inbox.Middleware)
 	s.router.AddHandler("handler", incoming, s.broker, outgoing, s.inbox.Publisher(), inbox.HandleTx(s.handle))
 	go func() { _ = s.router.Run(context.Background()) }()
 	<-s.router.Running()
@@ -90,6 +94,9 @@ func (s *service) close() {
 func (s *service) handle(msg *message.Message, tx wsql.Tx) ([]*message.Message, error) {
 	s.calls.Add(1)
 	s.onCall(msg.UUID)
+	s.mu.Lock()
+	s.leaked = append(s.leaked, msg.Context())
+	s.mu.Unlock()
 
 	first := func() error {
 		_, err := tx.ExecContext(msg.Context(), fmt.Sprintf("INSERT INTO biz (id, part) VALUES ('%s', 1) %s", msg.UUID, Mark(1)))
@@ -105,6 +112,16 @@ func (s *service) handle(msg *message.Message, tx wsql.Tx) ([]*message.Message, 
 		}
 	}
 	return []*message.Message{message.NewMessage(msg.UUID, []byte(`{}`))}, nil
+}
+
+// leaks tells whether a context that a handler had leads to a transaction now.
+func (s *service) leaks() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.ContainsFunc(s.leaked, func(ctx context.Context) bool {
+		_, found := inbox.TxFromContext(ctx)
+		return found
+	})
 }
 
 func (s *service) around(step Step, run func() error) error {
@@ -143,18 +160,18 @@ func (r result) String() string {
 	return "nack"
 }
 
-type resultKey struct{}
+type causeKey struct{}
 
-// tellResult writes down why the Router is about to nack.
-func tellResult(h message.HandlerFunc) message.HandlerFunc {
+// tellCause tells the broker why the Router is about to nack.
+func tellCause(h message.HandlerFunc) message.HandlerFunc {
 	return func(msg *message.Message) (produced []*message.Message, err error) {
-		r := msg.Context().Value(resultKey{}).(*result)
+		cause := msg.Context().Value(causeKey{}).(chan error)
 		defer func() {
 			if panicked := recover(); panicked != nil {
-				r.err = fmt.Errorf("panic: %v", panicked)
+				cause <- fmt.Errorf("panic: %v", panicked)
 				panic(panicked)
 			}
-			r.err = err
+			cause <- err
 		}()
 		return h(msg)
 	}
@@ -162,15 +179,15 @@ func tellResult(h message.HandlerFunc) message.HandlerFunc {
 
 // deliver hands a message to the Router and waits for its ack or nack.
 func (s *service) deliver(ctx context.Context, id string) result {
-	r := new(result)
+	cause := make(chan error, 1)
 	msg := message.NewMessage(id, []byte(`{"of":"`+id+`"}`))
-	msg.SetContext(context.WithValue(ctx, resultKey{}, r))
+	msg.SetContext(context.WithValue(ctx, causeKey{}, cause))
 	s.broker.msgs <- msg
 	select {
 	case <-msg.Acked():
-		return result{acked: true, err: r.err}
+		return result{acked: true, err: <-cause}
 	case <-msg.Nacked():
-		return result{err: r.err}
+		return result{err: <-cause}
 	}
 }
 

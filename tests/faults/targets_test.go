@@ -35,7 +35,7 @@ type target struct {
 	effect   string // the handler's second statement, with its parameter
 	identity string // the identity's column compared with hexadecimal digits
 
-	// openTx and sessions count on the server what other connections have open in the database.
+	// openTx and sessions count on the server what other connections have open in the database. openTx may also fail if there is any.
 	openTx, sessions string
 
 	// deaf: a wait for an answer ends with the connection only, whatever the context says.
@@ -98,7 +98,6 @@ func postgresTarget(name, driver string, set func(*target)) target {
 }
 
 func mysqlTarget(name, variable, fallback string) target {
-	const others = " processlist p WHERE p.db = DATABASE() AND p.id <> CONNECTION_ID()"
 	return target{
 		name:     name,
 		engine:   isMySQL,
@@ -109,8 +108,9 @@ func mysqlTarget(name, variable, fallback string) target {
 		driver:   "mysql",
 		effect:   "INSERT INTO biz (id, part) VALUES (?, 2) " + Mark(2),
 		identity: "message_id = X'%x'",
-		openTx:   "SELECT COUNT(*) FROM information_schema.innodb_trx t JOIN information_schema." + others + " AND p.id = t.trx_mysql_thread_id",
-		sessions: "SELECT COUNT(*) FROM information_schema." + others,
+		// A transaction has its identity locked. information_schema.innodb_trx is no use here: it is not refreshed while it is polled.
+		openTx:   "SELECT 0 * COUNT(*) FROM inbox_messages FOR UPDATE NOWAIT",
+		sessions: "SELECT COUNT(*) FROM information_schema.processlist WHERE db = DATABASE() AND id <> CONNECTION_ID()",
 	}
 }
 
