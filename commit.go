@@ -33,7 +33,10 @@ func (a *attempt) commit() (Outcome, error) {
 		a.report.Conflicts++
 		return 0, a.fail(StageCommit, fmt.Errorf("%w: %w", errConflict, err))
 	case CommitFailed:
-		return 0, a.fail(StageCommit, err)
+		// As if the statement had failed in the handler, which wrote what a deferred constraint refuses.
+		failed := a.fail(StageCommit, err)
+		failed.permanent = true
+		return 0, failed
 	case CommitLost:
 		return 0, a.lost(StageCommit, err)
 	default:

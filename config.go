@@ -71,8 +71,9 @@ type Config struct {
 	// Refused by dialects that cannot tell (SQLite). On MySQL it costs a round trip, and READ COMMITTED. Default: false.
 	NoWait bool
 
-	// CommitTimeout bounds each of the statements that finish a transaction: outbox insert, COMMIT, ROLLBACK. A COMMIT without an
-	// answer is resolved by inserting the identity again. Default: 5 s.
+	// CommitTimeout bounds each step that finishes a transaction: the insert of all messages that a handler returned, COMMIT, ROLLBACK. A COMMIT
+	// without an answer is resolved by inserting the identity again. Raise it for handlers that return many thousands of messages.
+	// Default: 5 s.
 	CommitTimeout time.Duration
 
 	// ResolveTimeout bounds the resolution of a COMMIT without an answer; past it the delivery fails with

@@ -139,7 +139,10 @@ func (a *attempt) publishFromHandler(topic string, msgs message.Messages) error 
 	if err := a.checkTransaction(ctx); err != nil {
 		return err
 	}
-	return a.outbox.publish(topic, msgs)
+	if err := a.outbox.publish(topic, msgs); err != nil {
+		return a.failStatement(StageOutbox, err)
+	}
+	return nil
 }
 
 // checkTransaction fails if the engine has ended the transaction, or the handler has, as far as that can be told.

@@ -9,7 +9,6 @@ import (
 	"io"
 	"net"
 	"strconv"
-	"strings"
 )
 
 // Errors that callers can tell apart with errors.Is. Those marked permanent describe the message itself: IsPoison is
@@ -96,16 +95,18 @@ type Error struct {
 
 // Error returns consumer, message, stage and cause.
 func (e *Error) Error() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "inbox: consumer %s", quote(e.Consumer))
-	if e.Identity.ID != "" {
-		fmt.Fprintf(&b, ": message %s", quote(e.Identity.ID))
+	return fmt.Sprintf("%s: %s: %v", describeMessage(e.Consumer, e.Identity), e.Stage, e.Err)
+}
+
+func describeMessage(consumer string, identity Identity) string {
+	description := "inbox: consumer " + quote(consumer)
+	if identity.ID != "" {
+		description += ": message " + quote(identity.ID)
 	}
-	if e.Identity.Producer != "" {
-		fmt.Fprintf(&b, " of producer %s", quote(e.Identity.Producer))
+	if identity.Producer != "" {
+		description += " of producer " + quote(identity.Producer)
 	}
-	fmt.Fprintf(&b, ": %s: %v", e.Stage, e.Err)
-	return b.String()
+	return description
 }
 
 // quote keeps an id of megabytes out of messages.
@@ -131,9 +132,9 @@ type MismatchError struct {
 
 // Error returns consumer, message and both fingerprints.
 func (e *MismatchError) Error() string {
-	return fmt.Sprintf("inbox: consumer %s: message %s of producer %s was processed with other content: stored fingerprint %s, received %s; "+
+	return fmt.Sprintf("%s: was processed with other content: stored fingerprint %s, received %s; "+
 		"find out which producer reuses ids, or set Config.OnMismatch",
-		quote(e.Consumer), quote(e.Identity.ID), quote(e.Identity.Producer), e.Stored, e.Received)
+		describeMessage(e.Consumer, e.Identity), e.Stored, e.Received)
 }
 
 // IsRetryable tells whether handling the message again in this process may succeed. It is made for ShouldRetry of
@@ -162,7 +163,7 @@ func IsRetryable(err error) bool {
 //
 // It is false for nil and whenever the message may still be processed one day: conflicts, lost connections, messages in flight
 // elsewhere, uncertain commits, lost transactions and claims, context errors and mistakes in the configuration. It is true
-// for messages without a usable identity, for a MismatchError and for every other error of a handler.
+// for messages without a usable identity, for a MismatchError, for every other error of a handler and for constraints that fail at COMMIT.
 func IsPoison(err error) bool {
 	var e *Error
 	switch {

@@ -42,6 +42,9 @@ type Schema interface {
 	// Validate reports mistakes in the dialect's own configuration, such as a table name that cannot be quoted.
 	Validate() error
 
+	// Table returns the quoted name of the table of identities.
+	Table() string
+
 	// DDL returns the script that creates the tables, for users who keep migrations of their own.
 	DDL() string
 
@@ -54,7 +57,7 @@ type Schema interface {
 	InsertQuery(row Row) wsql.Query
 
 	// SelectQuery returns the statement that reads the committed row with the key of row:
-	// fingerprint (bytes) and age in seconds (integer).
+	// fingerprint (text, hexadecimal, which every driver and protocol returns alike) and age in seconds (integer).
 	SelectQuery(row Row) wsql.Query
 
 	// DescribeQuery returns the statement that lists what the live table looks like, one row a column or table

@@ -2,6 +2,7 @@ package inbox
 
 import (
 	"context"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"strings"
@@ -46,12 +47,16 @@ type storedIdentity struct {
 // find reads the committed row with the key of row. It reports false if there is none.
 func (s store) find(ctx context.Context, tx wsql.Tx, row Row) (storedIdentity, bool, error) {
 	var (
-		fingerprint []byte
-		age         int64
+		encoded string
+		age     int64
 	)
-	found, err := queryRow(ctx, tx, s.schema.SelectQuery(row), &fingerprint, &age)
+	found, err := queryRow(ctx, tx, s.schema.SelectQuery(row), &encoded, &age)
 	if err != nil || !found {
 		return storedIdentity{}, false, err
+	}
+	fingerprint, err := hex.DecodeString(encoded)
+	if err != nil {
+		return storedIdentity{}, false, fmt.Errorf("stored fingerprint: %w", err)
 	}
 	return storedIdentity{
 		fingerprint: decodeFingerprint(string(fingerprint)),
@@ -78,7 +83,7 @@ func (s store) verify(ctx context.Context, tx wsql.Tx) error {
 		return err
 	}
 	if len(live) == 0 {
-		return errors.New("the table does not exist: run InitializeSchema or the dialect's DDL")
+		return fmt.Errorf("table %s does not exist: run InitializeSchema or the dialect's DDL", s.schema.Table())
 	}
 
 	var differences []string
@@ -92,7 +97,7 @@ func (s store) verify(ctx context.Context, tx wsql.Tx) error {
 		}
 	}
 	if len(differences) > 0 {
-		return fmt.Errorf("the table is not what the inbox needs: %s", strings.Join(differences, "; "))
+		return fmt.Errorf("table %s is not what the inbox needs: %s", s.schema.Table(), strings.Join(differences, "; "))
 	}
 	return nil
 }

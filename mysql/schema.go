@@ -57,8 +57,8 @@ func (s Schema) name() string {
 	return s.MessagesTable
 }
 
-// table returns the quoted name. Validate has refused names that cannot be quoted.
-func (s Schema) table() string {
+// Table returns the quoted name of the table of identities. Validate has refused names that cannot be quoted.
+func (s Schema) Table() string {
 	return "`" + strings.ReplaceAll(s.name(), ".", "`.`") + "`"
 }
 
@@ -70,7 +70,7 @@ func (s Schema) Validate() error {
 
 // DDL returns the script that creates the table.
 func (s Schema) DDL() string {
-	return strings.ReplaceAll(ddl, "{{table}}", s.table())
+	return strings.ReplaceAll(ddl, "{{table}}", s.Table())
 }
 
 // SchemaInitializingQueries returns DDL, which MySQL makes safe to run by many at once.
@@ -89,14 +89,14 @@ func (s Schema) insert(prefix string, row inbox.Row) wsql.Query {
 	b := make([]byte, 0, len(prefix)+192+2*(len(row.Consumer)+len(row.Producer)+len(row.ID)+len(row.Fingerprint)))
 	b = append(b, prefix...)
 	b = append(b, "INSERT INTO "...)
-	b = append(b, s.table()...)
-	b = append(b, " (consumer, producer, message_id, fingerprint, token) VALUES ("...)
+	b = append(b, s.Table()...)
+	b = append(b, " (consumer, producer, message_id, fingerprint, token, processed_at) VALUES ("...)
 	for _, value := range []string{row.Consumer, row.Producer, row.ID, row.Fingerprint} {
 		b = appendBinary(b, value)
 		b = append(b, ',')
 	}
 	b = strconv.AppendUint(b, row.Token, 10)
-	b = append(b, ')')
+	b = append(b, ",UTC_TIMESTAMP())"...)
 	return wsql.Query{Query: string(b)}
 }
 
@@ -120,14 +120,14 @@ func (s Schema) where(row inbox.Row) string {
 // SelectQuery locks the row, so that it reads the newest version at every isolation level.
 func (s Schema) SelectQuery(row inbox.Row) wsql.Query {
 	return wsql.Query{
-		Query: "SELECT fingerprint, TIMESTAMPDIFF(SECOND, processed_at, UTC_TIMESTAMP()) FROM " + s.table() + s.where(row) + " LOCK IN SHARE MODE",
+		Query: "SELECT HEX(fingerprint), TIMESTAMPDIFF(SECOND, processed_at, UTC_TIMESTAMP()) FROM " + s.Table() + s.where(row) + " LOCK IN SHARE MODE",
 	}
 }
 
 // TransactionCheckQuery yields a row if the row of this attempt is there. Another worker's row of the same key has another token.
 func (s Schema) TransactionCheckQuery(row inbox.Row) wsql.Query {
 	return wsql.Query{
-		Query: "SELECT 1 FROM " + s.table() + s.where(row) + " AND token = " + strconv.FormatUint(row.Token, 10),
+		Query: "SELECT 1 FROM " + s.Table() + s.where(row) + " AND token = " + strconv.FormatUint(row.Token, 10),
 	}
 }
 
@@ -140,7 +140,7 @@ func (s Schema) NoWaitQueries(row inbox.Row) (probe, insert wsql.Query) {
 	if s.MariaDB {
 		return wsql.Query{}, s.insert("SET STATEMENT innodb_lock_wait_timeout=0 FOR ", row)
 	}
-	return wsql.Query{Query: "SELECT 1 FROM " + s.table() + s.where(row) + " FOR UPDATE NOWAIT"}, s.InsertQuery(row)
+	return wsql.Query{Query: "SELECT 1 FROM " + s.Table() + s.where(row) + " FOR UPDATE NOWAIT"}, s.InsertQuery(row)
 }
 
 // NoWaitReadCommitted is true with the probe, which would lock the gap around a new key at higher levels.

@@ -6,6 +6,8 @@
 // Set lock_timeout in the DSN a little below the Inbox's WaitTimeout: the server then ends a long wait for another holder of an identity,
 // instead of the client closing the connection.
 //
+// With pgx's simple_protocol and exec modes the Inbox works, but watermill-sql's JSON columns do not: the outbox needs another mode, or a schema with BYTEA columns.
+//
 // Prefer pgx to lib/pq: lib/pq goes on reading when a context ends, so a server that is silent while its connection stays open keeps
 // a delivery waiting beyond all timeouts. With lib/pq set connect_timeout, and TCP keepalives on both sides.
 //
@@ -52,8 +54,8 @@ func (s Schema) name() string {
 	return s.MessagesTable
 }
 
-// table returns the quoted name. Validate has refused names that cannot be quoted.
-func (s Schema) table() string {
+// Table returns the quoted name of the table of identities. Validate has refused names that cannot be quoted.
+func (s Schema) Table() string {
 	return `"` + strings.ReplaceAll(s.name(), ".", `"."`) + `"`
 }
 
@@ -65,7 +67,7 @@ func (s Schema) Validate() error {
 
 // DDL returns the script that creates the table.
 func (s Schema) DDL() string {
-	return strings.ReplaceAll(ddl, "{{table}}", s.table())
+	return strings.ReplaceAll(ddl, "{{table}}", s.Table())
 }
 
 // SchemaInitializingQueries returns DDL behind a lock, because CREATE TABLE IF NOT EXISTS fails when two sessions run it at once.
@@ -86,8 +88,8 @@ func (s Schema) InsertQuery(row inbox.Row) wsql.Query {
 func (s Schema) insert(row inbox.Row, where string) wsql.Query {
 	b := make([]byte, 0, 256+2*(len(row.Consumer)+len(row.Producer)+len(row.ID)+len(row.Fingerprint))+len(where))
 	b = append(b, "INSERT INTO "...)
-	b = append(b, s.table()...)
-	b = append(b, " (consumer, producer, message_id, fingerprint) SELECT "...)
+	b = append(b, s.Table()...)
+	b = append(b, " (consumer, producer, message_id, fingerprint, processed_at) SELECT "...)
 	b = appendBytea(b, row.Consumer)
 	b = append(b, ',')
 	b = appendBytea(b, row.Producer)
@@ -95,6 +97,7 @@ func (s Schema) insert(row inbox.Row, where string) wsql.Query {
 	b = appendBytea(b, row.ID)
 	b = append(b, ',')
 	b = appendBytea(b, row.Fingerprint)
+	b = append(b, ",now()"...)
 	b = append(b, where...)
 	b = append(b, " ON CONFLICT DO NOTHING"...)
 	return wsql.Query{Query: string(b)}
@@ -126,7 +129,7 @@ func (s Schema) NoWaitReadCommitted() bool { return false }
 // SelectQuery uses parameters, so that drivers can cache the statement.
 func (s Schema) SelectQuery(row inbox.Row) wsql.Query {
 	return wsql.Query{
-		Query: "SELECT fingerprint, EXTRACT(EPOCH FROM clock_timestamp() - processed_at)::bigint FROM " + s.table() +
+		Query: "SELECT encode(fingerprint, 'hex'), EXTRACT(EPOCH FROM clock_timestamp() - processed_at)::bigint FROM " + s.Table() +
 			" WHERE consumer = $1 AND producer = $2 AND message_id = $3",
 		Args: []any{[]byte(row.Consumer), []byte(row.Producer), []byte(row.ID)},
 	}
@@ -147,7 +150,7 @@ func (s Schema) DescribeQuery() wsql.Query {
 			UNION ALL
 			SELECT 'persistence', CASE relpersistence WHEN 'p' THEN 'permanent' WHEN 'u' THEN 'unlogged' ELSE 'temporary' END
 			FROM pg_class WHERE oid = to_regclass($1)`,
-		Args: []any{s.table()},
+		Args: []any{s.Table()},
 	}
 }
 

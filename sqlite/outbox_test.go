@@ -15,7 +15,6 @@ import (
 	wsql "github.com/ThreeDotsLabs/watermill-sql/v4/pkg/sql"
 	"github.com/ThreeDotsLabs/watermill/components/forwarder"
 	"github.com/ThreeDotsLabs/watermill/message"
-	"github.com/ThreeDotsLabs/watermill/pubsub/tests"
 	"github.com/stretchr/testify/require"
 	_ "modernc.org/sqlite"
 
@@ -744,30 +743,4 @@ func TestOutboxSchemaRefusesMetadataItDidNotWrite(t *testing.T) {
 
 	require.Eventually(t, func() bool { return log.reported() != nil }, outboxTimeout, time.Millisecond)
 	require.ErrorContains(t, log.reported(), "sqlite: metadata of outbox row 1:")
-}
-
-// TestOutboxPassesWatermillSuite runs the suite that every Pub/Sub of Watermill should pass. Delivery is not exactly
-// once, and the order holds for one subscriber of a group: several of them all receive the messages. That is why it
-// runs short: at full size 50 subscribers would each receive 5000 messages, which takes minutes with -race.
-func TestOutboxPassesWatermillSuite(t *testing.T) {
-	onEveryEngine(t, func(t *testing.T, file outboxFile) {
-		db := file.openOutbox(t)
-		withGroup := func(t *testing.T, group string) (message.Publisher, message.Subscriber) {
-			return newOutboxPublisher(t, wsql.BeginnerFromStdSQL(db)),
-				newOutboxSubscriber(t, db, outboxSubscription{group: group})
-		}
-
-		tests.TestPubSub(
-			t,
-			tests.Features{
-				ConsumerGroups:                      true,
-				GuaranteedOrder:                     true,
-				GuaranteedOrderWithSingleSubscriber: true,
-				Persistent:                          true,
-				ForceShort:                          true,
-			},
-			func(t *testing.T) (message.Publisher, message.Subscriber) { return withGroup(t, "") },
-			withGroup,
-		)
-	})
 }

@@ -51,8 +51,8 @@ func (s Schema) name() string {
 	return s.MessagesTable
 }
 
-// table returns the quoted name. Validate has refused names that cannot be quoted.
-func (s Schema) table() string {
+// Table returns the quoted name of the table of identities. Validate has refused names that cannot be quoted.
+func (s Schema) Table() string {
 	return `"` + strings.ReplaceAll(s.name(), ".", `"."`) + `"`
 }
 
@@ -64,7 +64,7 @@ func (s Schema) Validate() error {
 
 // DDL returns the script that creates the table.
 func (s Schema) DDL() string {
-	return strings.ReplaceAll(ddl, "{{table}}", s.table())
+	return strings.ReplaceAll(ddl, "{{table}}", s.Table())
 }
 
 // SchemaInitializingQueries returns DDL. Instances that run it at once wait for each other, as for any write.
@@ -76,14 +76,14 @@ func (s Schema) SchemaInitializingQueries() []wsql.Query {
 func (s Schema) InsertQuery(row inbox.Row) wsql.Query {
 	b := make([]byte, 0, 192+2*(len(row.Consumer)+len(row.Producer)+len(row.ID)+len(row.Fingerprint)))
 	b = append(b, "INSERT INTO "...)
-	b = append(b, s.table()...)
-	b = append(b, " (consumer, producer, message_id, fingerprint, token) VALUES ("...)
+	b = append(b, s.Table()...)
+	b = append(b, " (consumer, producer, message_id, fingerprint, token, processed_at) VALUES ("...)
 	for _, value := range []string{row.Consumer, row.Producer, row.ID, row.Fingerprint} {
 		b = appendBlob(b, value)
 		b = append(b, ',')
 	}
 	b = strconv.AppendInt(b, storedToken(row), 10)
-	b = append(b, ") ON CONFLICT DO NOTHING"...)
+	b = append(b, ",CAST(strftime('%s', 'now') AS INTEGER)) ON CONFLICT DO NOTHING"...)
 	return wsql.Query{Query: string(b)}
 }
 
@@ -110,14 +110,14 @@ func (s Schema) where(row inbox.Row) string {
 // SelectQuery reads the row.
 func (s Schema) SelectQuery(row inbox.Row) wsql.Query {
 	return wsql.Query{
-		Query: "SELECT fingerprint, CAST(strftime('%s', 'now') AS INTEGER) - processed_at FROM " + s.table() + s.where(row),
+		Query: "SELECT hex(fingerprint), CAST(strftime('%s', 'now') AS INTEGER) - processed_at FROM " + s.Table() + s.where(row),
 	}
 }
 
 // TransactionCheckQuery yields a row if the row of this attempt is there.
 func (s Schema) TransactionCheckQuery(row inbox.Row) wsql.Query {
 	return wsql.Query{
-		Query: "SELECT 1 FROM " + s.table() + s.where(row) + " AND token = " + strconv.FormatInt(storedToken(row), 10),
+		Query: "SELECT 1 FROM " + s.Table() + s.where(row) + " AND token = " + strconv.FormatInt(storedToken(row), 10),
 	}
 }
 
