@@ -35,7 +35,9 @@ func (r *router) start(t *testing.T) {
 		if err := r.Close(); err != nil {
 			t.Errorf("close the Router: %v", err)
 		}
-		receive(t, stopped, "the Router to stop")
+		if err := receive(t, stopped, "the Router to stop"); err != nil {
+			t.Errorf("run the Router: %v", err)
+		}
 	})
 }
 

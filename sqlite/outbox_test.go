@@ -667,7 +667,7 @@ func TestOutboxNumberOfMessagesInOnePublish(t *testing.T) {
 		require.NoError(t, err)
 		prepared, err := db.Prepare(insert.Query)
 		require.NoError(t, err)
-		require.NoError(t, prepared.Close())
+		defer func() { require.NoError(t, prepared.Close()) }()
 
 		err = pub.Publish(outboxTopic, append(msgs, message.NewMessage("one more", nil))...)
 		require.ErrorContains(t, err, "10923 messages in one Publish, at most 10922 fit")
