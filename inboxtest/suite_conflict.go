@@ -16,6 +16,7 @@ var conflictCases = []testCase{
 	{name: "T21_TenCopiesAndTheFirstFails", run: tenCopiesAndTheFirstFails, variants: true},
 	{name: "T22_TenCopiesAtOtherIsolations", run: tenCopiesAtOtherIsolations},
 	{name: "T22_SerializationFailureIsRetried", run: serializationFailureIsRetried},
+	{name: "T22_SerializationFailureReachesTheCaller", run: serializationFailureReachesTheCaller},
 	{name: "T23_WaitersAreEndedByTheEngine", run: waitersAreEndedByTheEngine},
 	{name: "T23_LockTimeoutOfTheEngine", run: lockTimeoutOfTheEngine},
 	{name: "T24_ReadThenWrite", run: readThenWrite, variants: true},

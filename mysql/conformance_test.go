@@ -71,6 +71,7 @@ func database(server server, variant string) inboxtest.Database {
 		Mistakes: []inboxtest.Mistake{
 			{Name: "varchar", Statements: []string{"ALTER TABLE inbox_messages MODIFY message_id VARCHAR(255) NOT NULL"}, Want: []string{"message_id", "varchar", "varbinary(512)"}},
 			{Name: "short", Statements: []string{"ALTER TABLE inbox_messages MODIFY message_id VARBINARY(36) NOT NULL"}, Want: []string{"message_id", "varbinary(36)", "varbinary(512)"}},
+			{Name: "prefix key", Statements: []string{"ALTER TABLE inbox_messages DROP PRIMARY KEY, ADD PRIMARY KEY (consumer, producer, message_id(36))"}, Want: []string{"primary key", "message_id(36)"}},
 			{Name: "engine", Statements: []string{"ALTER TABLE inbox_messages MODIFY producer VARBINARY(200) NOT NULL, MODIFY message_id VARBINARY(200) NOT NULL, ENGINE = MyISAM, ROW_FORMAT = DEFAULT"}, Want: []string{"engine", "MyISAM", "InnoDB"}},
 		},
 		Variant: variant != "default",

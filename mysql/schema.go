@@ -157,7 +157,7 @@ func (s Schema) DescribeQuery() wsql.Query {
 		Query: "SELECT column_name, CONCAT(data_type, IF(data_type = 'varbinary', CONCAT('(', character_maximum_length, ')'), '')," +
 			" IF(column_type LIKE '%unsigned%', ' unsigned', ''), IF(is_nullable = 'NO', ' not null', ''))" +
 			" FROM information_schema.columns" + of +
-			" UNION ALL SELECT 'primary key', GROUP_CONCAT(column_name ORDER BY seq_in_index)" +
+			" UNION ALL SELECT 'primary key', GROUP_CONCAT(column_name, IF(sub_part IS NULL, '', CONCAT('(', sub_part, ')')) ORDER BY seq_in_index)" +
 			" FROM information_schema.statistics" + of + " AND index_name = 'PRIMARY' GROUP BY table_name" +
 			" UNION ALL SELECT 'engine', engine FROM information_schema.tables" + of,
 	}

@@ -54,7 +54,20 @@ func database(driver string, parameters url.Values, variant bool) inboxtest.Data
 			SlowInsert: `INSERT INTO biz (who, step) SELECT 'slow', count(*) FROM (
 				WITH RECURSIVE numbers(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < 50000000) SELECT n FROM numbers)`,
 		},
+		Mistakes: []inboxtest.Mistake{
+			{Name: "text", Statements: recreated("blob not null", "text not null", "blob not null"), Want: []string{"producer", "text", "blob"}},
+			{Name: "nullable", Statements: recreated("blob not null", "blob not null", "blob"), Want: []string{"message_id", "blob not null"}},
+		},
 		Variant: variant,
+	}
+}
+
+// recreated makes the table again with other types of the columns of the key.
+func recreated(consumer, producer, id string) []string {
+	return []string{
+		"DROP TABLE inbox_messages",
+		"CREATE TABLE inbox_messages (consumer " + consumer + ", producer " + producer + ", message_id " + id + `,
+			fingerprint blob not null, token integer not null, processed_at integer not null, PRIMARY KEY (consumer, producer, message_id))`,
 	}
 }
 
