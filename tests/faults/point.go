@@ -92,7 +92,7 @@ func (s Statements) Step(query string) Step {
 	case "SELECT":
 		switch {
 		case !strings.Contains(query, s.Inbox):
-		case strings.HasPrefix(query, "SELECT ") && strings.Contains(query, "fingerprint"):
+		case strings.Contains(query, "fingerprint"):
 			return Compare
 		case strings.Contains(query, "SELECT 1"):
 			return Check
