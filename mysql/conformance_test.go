@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"fmt"
 	"math/rand/v2"
-	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -124,34 +123,18 @@ func newInstance(t *testing.T, server server, variant string) inboxtest.Instance
 			db.SetMaxOpenConns(options.Connections)
 			return inboxtest.StdPool(db)
 		},
-		Transactions: func(ctx context.Context) (int, error) { return openTransactions(ctx, root, namespace) },
+		Transactions: func(ctx context.Context) (int, error) {
+			if server.mariaDB {
+				return openInMariaDB(ctx, root, namespace)
+			}
+			return openInMySQL(ctx, root, namespace)
+		},
 		// A statement that is seen running is waiting: none of the suite takes long.
 		Waiting: func(ctx context.Context) (n int, err error) {
 			err = root.QueryRowContext(ctx, "SELECT COUNT(*) FROM information_schema.processlist WHERE db = ? AND command = 'Query'", namespace).Scan(&n)
 			return n, err
 		},
 	}
-}
-
-// transaction matches what InnoDB says of an open transaction of a session.
-var transaction = regexp.MustCompile(`---TRANSACTION \d+, ACTIVE[^-]*?(?:MySQL|MariaDB) thread id (\d+)`)
-
-// openTransactions counts those of the sessions on a database. It does not read information_schema.innodb_trx, which InnoDB refreshes only if
-// nobody on the server has read it for 100 ms.
-func openTransactions(ctx context.Context, root *sql.DB, namespace string) (n int, err error) {
-	var kind, name, status string
-	if err := root.QueryRowContext(ctx, "SHOW ENGINE INNODB STATUS").Scan(&kind, &name, &status); err != nil {
-		return 0, err
-	}
-	for _, match := range transaction.FindAllStringSubmatch(status, -1) {
-		var open int
-		err := root.QueryRowContext(ctx, "SELECT COUNT(*) FROM information_schema.processlist WHERE db = ? AND id = ?", namespace, match[1]).Scan(&open)
-		if err != nil {
-			return 0, err
-		}
-		n += open
-	}
-	return n, nil
 }
 
 // connect opens a small pool that is closed at the end of the test.
