@@ -88,6 +88,7 @@ func (l *lab) deliverHere(t *testing.T, id string, faults []Fault, times limits)
 		d.result = s.deliver(ctx, id)
 	}()
 	d.released = l.await(done, s.pool.release)
+	require.NotErrorIs(t, d.err, errUndecided)
 	require.False(t, inbox.IsPoison(d.err) && len(code.Fired()) == 0, "poison: %v", d.err)
 	require.False(t, s.leaks(), "the handler's context leads to a transaction after the delivery")
 	eventually(t, func() string { return fmt.Sprintf("%d connections in use", s.pool.inUse()) }, func() bool {

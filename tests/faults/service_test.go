@@ -84,10 +84,18 @@ func newService(target target, dsn string, hook Hook, times limits, onCall func(
 	return s, nil
 }
 
-// close ends the service as a shutdown does.
+// close ends the service as a shutdown does. A pool waits for connections that are in use: a test that found one says so and must not hang.
 func (s *service) close() {
 	_ = s.router.Close()
-	s.pool.close()
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		s.pool.close()
+	}()
+	select {
+	case <-closed:
+	case <-time.After(5 * time.Second):
+	}
 }
 
 // handle writes in text without parameters, then with one, so that both protocols for statements are used.
@@ -188,8 +196,15 @@ func (s *service) deliver(ctx context.Context, id string) result {
 		return result{acked: true, err: <-cause}
 	case <-msg.Nacked():
 		return result{err: <-cause}
+	case <-time.After(undecided):
+		return result{err: errUndecided}
 	}
 }
+
+// undecided is beyond every bound that a delivery has.
+const undecided = time.Minute
+
+var errUndecided = fmt.Errorf("neither ack nor nack for %s", undecided)
 
 // broker is a Subscriber that delivers what it is told to and repeats nothing.
 type broker struct {
