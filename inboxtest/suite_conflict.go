@@ -22,6 +22,7 @@ var conflictCases = []testCase{
 	{name: "T24_ReadThenWrite", run: readThenWrite, variants: true},
 	{name: "I3_InFlightElsewhere", run: inFlightElsewhere},
 	{name: "I3_NoWait", run: noWait},
+	{name: "I3_NoWaitForAnotherTable", run: noWaitForAnotherTable},
 	{name: "I11_ConflictWhoseRowIsGone", run: conflictWhoseRowIsGone},
 }
 
@@ -225,6 +226,31 @@ func noWait(t *testing.T, f *fixture) {
 	wantAck(t, c.deliver(newMessage("m2")))
 	c.wantCalls(t, 2)
 	f.want(t, rows{biz: 2, inbox: 2})
+}
+
+// noWaitForAnotherTable: another service may use the same names in another table, or in a table of the same name elsewhere on the server.
+func noWaitForAnotherTable(t *testing.T, f *fixture) {
+	if !f.features().NoWait {
+		t.Skip("the dialect refuses NoWait")
+	}
+	g := newGate()
+	holder := f.consumer(t, inbox.Config{NoWait: true}, func(msg *message.Message) ([]*message.Message, error) {
+		g.pass()
+		return f.writes(msg)
+	})
+	held := make(chan delivery, 1)
+	go func() { held <- holder.deliver(newMessage("m1")) }()
+	receive(t, g.entered, "the holder")
+
+	other := f.database.Schema("other_messages")
+	wantAck(t, f.consumer(t, inbox.Config{NoWait: true, Schema: other, AutoInitializeSchema: true}, f.writes).deliver(newMessage("m1")))
+	elsewhere := newFixture(t, f.database, false)
+	wantAck(t, elsewhere.consumer(t, inbox.Config{NoWait: true}, elsewhere.writes).deliver(newMessage("m1")))
+
+	close(g.open)
+	wantAck(t, receive(t, held, "the holder's delivery"))
+	f.want(t, rows{biz: 2, inbox: 1})
+	elsewhere.want(t, rows{biz: 1, inbox: 1})
 }
 
 // misleadingSchema once reads another row than it is asked for, as if an operator had removed the right one in between.

@@ -110,7 +110,7 @@ func appendBytea(b []byte, value string) []byte {
 	return append(b, "','hex')"...)
 }
 
-// NoWaitQueries takes an advisory lock on the key first, for the time of the transaction, and inserts only with it. Two keys with the
+// NoWaitQueries takes an advisory lock on the key in this table first, for the time of the transaction, and inserts only with it. Two keys with the
 // same 64-bit hash exclude each other for that time, which delays one of them and nothing else.
 func (s Schema) NoWaitQueries(row inbox.Row) (probe, insert wsql.Query) {
 	key := make([]byte, 0, 64+2*(len(row.Consumer)+len(row.Producer)+len(row.ID)))
@@ -119,7 +119,9 @@ func (s Schema) NoWaitQueries(row inbox.Row) (probe, insert wsql.Query) {
 		key = hex.AppendEncode(key, []byte(part))
 		key = append(key, '/')
 	}
-	key = append(key, "', 0))"...)
+	key = append(key, "', '"...)
+	key = append(key, s.Table()...)
+	key = append(key, "'::regclass::oid::bigint))"...)
 	return wsql.Query{}, s.insert(row, string(key))
 }
 
