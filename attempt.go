@@ -18,7 +18,7 @@ type attempt struct {
 	timer    *time.Timer // calls cancel at the deadline
 	unwatch  func()      // ends the watch over a pgx connection
 	tx       wsql.Tx
-	outbox   outbox
+	outbox   *outbox
 }
 
 // attempt runs BEGIN, the insert of the identity, the handler, the outbox insert and COMMIT. Whatever happens in between, a

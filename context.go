@@ -24,11 +24,13 @@ type holder struct {
 	msg   *message.Message
 	row   Row
 
-	mu      sync.Mutex
-	tx      wsql.Tx
 	publish func(topic string, msgs message.Messages) error
-	failure error // set once: the attempt must not commit
-	entered []any // handlers that ran in this transaction
+
+	mu         sync.Mutex
+	tx         wsql.Tx
+	failure    error // set once: the attempt must not commit
+	entered    []any // handlers that ran in this transaction
+	publishing sync.WaitGroup
 }
 
 func holderFromContext(ctx context.Context) *holder {
@@ -50,8 +52,12 @@ func (h *holder) open() wsql.Tx {
 // publication that is under way.
 func (h *holder) empty() error {
 	h.mu.Lock()
-	defer h.mu.Unlock()
 	h.tx = nil
+	h.mu.Unlock()
+	h.publishing.Wait()
+
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	return h.failure
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"time"
 
@@ -28,16 +29,33 @@ type delivery struct {
 	unresolved      error
 	resolveDeadline time.Time
 
+	content  content // of the message, as it came
 	report   DeliveryReport
 	returned bool // false while the handler runs, and after it panicked or ended its goroutine
 }
 
 func (i *Inbox) deliver(msg *message.Message, handler message.HandlerFunc) (outcome Outcome, err error) {
-	d := &delivery{inbox: i, msg: msg, handler: handler, entry: msg.Context(), start: time.Now()}
+	d := &delivery{inbox: i, msg: msg, handler: handler, entry: msg.Context(), start: time.Now(), content: contentOf(msg)}
 	defer d.end(&outcome, &err)
 	outcome, err = d.run()
 	d.returned = true
 	return outcome, err
+}
+
+// content is what a handler may change of a message: middlewares that decrypt or decompress do. Each attempt must start from the
+// original. The bytes of the payload are not copied.
+type content struct {
+	uuid     string
+	payload  message.Payload
+	metadata message.Metadata
+}
+
+func contentOf(msg *message.Message) content {
+	return content{msg.UUID, msg.Payload, maps.Clone(msg.Metadata)}
+}
+
+func (c content) restore(msg *message.Message) {
+	msg.UUID, msg.Payload, msg.Metadata = c.uuid, c.payload, maps.Clone(c.metadata)
 }
 
 // end must be deferred. It tells the Observer, and decides a message whose handler ended its goroutine: the Router nacks after a panic, but

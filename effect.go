@@ -14,7 +14,7 @@ func (a *attempt) run() error {
 		return a.fail(StageHandler, fmt.Errorf("the message's context has ended: %w", err))
 	}
 	h := &holder{inbox: a.inbox, msg: a.msg, row: a.row, tx: a.tx, publish: a.publishFromHandler}
-	a.outbox = outbox{config: &a.inbox.config, tx: a.tx, incoming: a.msg}
+	a.outbox = &outbox{config: &a.inbox.config, tx: a.tx, incoming: a.msg}
 
 	handlerCtx, cancel := a.handlerContext(h)
 	produced, err := a.call(handlerCtx, h)
@@ -22,6 +22,22 @@ func (a *attempt) run() error {
 	timedOut := !a.disarm() // from here on CommitTimeout bounds what is left
 	cancel()
 
+	if err := a.judge(timedOut, failure, err); err != nil {
+		a.reportLostAck(err)
+		return err
+	}
+	if err := a.checkAcks(); err != nil {
+		return err
+	}
+	if err := a.finishEffect(handlerCtx, produced); err != nil {
+		a.reportLostAck(err)
+		return err
+	}
+	return nil
+}
+
+// judge says whether the handler's run may be committed.
+func (a *attempt) judge(timedOut bool, failure, err error) error {
 	switch {
 	case timedOut:
 		return a.fail(StageHandler, a.outOfTime(err))
@@ -32,10 +48,24 @@ func (a *attempt) run() error {
 	case err != nil:
 		return a.handlerError(err)
 	}
-	if err := a.checkAcks(); err != nil {
-		return err
+	return nil
+}
+
+// reportLostAck says that a message was acked whose effect is not committed: unless another attempt succeeds, it is lost.
+func (a *attempt) reportLostAck(err error) {
+	if a.acked() {
+		a.report.EarlyAck = true
+		a.inbox.logger.Error("Message was acked before and its transaction is not committed", err, a.logFields())
 	}
-	return a.finishEffect(handlerCtx, produced)
+}
+
+func (a *attempt) acked() bool {
+	select {
+	case <-a.msg.Acked():
+		return true
+	default:
+		return false
+	}
 }
 
 // handlerContext is the context that the handler sees.
@@ -49,7 +79,9 @@ func (a *attempt) handlerContext(h *holder) (context.Context, context.CancelFunc
 
 // call runs the handler. Afterwards the message's context ends when it did at entry, and has the values that the handler stored.
 func (a *attempt) call(ctx context.Context, h *holder) ([]*message.Message, error) {
-	a.report.HandlerRuns++
+	if a.report.HandlerRuns++; a.report.HandlerRuns > 1 {
+		a.content.restore(a.msg)
+	}
 	a.msg.SetContext(ctx)
 	defer func() {
 		_ = h.empty() // also when the handler panics
@@ -69,12 +101,9 @@ func (a *attempt) checkAcks() error {
 		return a.fail(StageHandler, ErrNacked)
 	default:
 	}
-	select {
-	case <-a.msg.Acked():
-	default:
+	if !a.acked() {
 		return nil
 	}
-
 	a.report.EarlyAck = true
 	a.inbox.logger.Info("Message was acked before its transaction is committed: a failed commit would lose it", a.logFields())
 	if a.inbox.config.OnEarlyAck == nil {
@@ -126,13 +155,13 @@ func withOutboxContext(ctx, handlerCtx context.Context, produced message.Message
 		msg.SetContext(splitContext{lifetime: ctx, values: own[n], fallback: handlerCtx})
 	}
 	return func() {
-		for n, msg := range produced {
-			msg.SetContext(own[n])
+		for n := len(produced) - 1; n >= 0; n-- { // backwards, because a message may occur twice
+			produced[n].SetContext(own[n])
 		}
 	}
 }
 
-// publishFromHandler serves Inbox.Publisher. The holder's lock is held.
+// publishFromHandler serves Inbox.Publisher.
 func (a *attempt) publishFromHandler(topic string, msgs message.Messages) error {
 	ctx, cancel := context.WithTimeout(a.ctx, a.inbox.config.CommitTimeout)
 	defer cancel()

@@ -189,7 +189,9 @@ func isMisuse(err error) bool {
 }
 
 func isTransient(err error) bool {
-	return isAny(err, ErrInFlight, ErrCommitUncertain, ErrTransactionLost, ErrClaimLost, ErrNacked) || IsConnectionError(err)
+	var netErr net.Error
+	return isAny(err, ErrInFlight, ErrCommitUncertain, ErrTransactionLost, ErrClaimLost, ErrNacked) ||
+		errors.As(err, &netErr) || isAny(err, driver.ErrBadConn, sql.ErrConnDone, net.ErrClosed)
 }
 
 // IsConnectionError tells errors of the connection itself, which no dialect needs to explain: those of package net, io.EOF and

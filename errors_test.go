@@ -44,7 +44,8 @@ func TestIsPoisonAndIsRetryable(t *testing.T) {
 		{"cancelled", fmt.Errorf("x: %w", context.Canceled), false, false},
 		{"deadline", fmt.Errorf("x: %w", context.DeadlineExceeded), false, true},
 		{"bad connection", fmt.Errorf("x: %w", driver.ErrBadConn), false, true},
-		{"EOF", io.ErrUnexpectedEOF, false, true},
+		{"EOF of a decoder", io.ErrUnexpectedEOF, true, true},
+		{"EOF of the connection", d.fail(StageHandler, io.ErrUnexpectedEOF), false, true},
 		{"net", &net.OpError{Op: "read", Err: errors.New("reset")}, false, true},
 	} {
 		require.Equal(t, test.poison, IsPoison(test.err), "IsPoison: %s", test.name)

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"io"
 
 	"github.com/jackc/pgx/v5"
 )
@@ -39,11 +40,24 @@ func (a *attempt) handlerError(err error) error {
 		return a.ended(StageHandler, err)
 	}
 	switch a.inbox.config.Schema.Classify(err) {
-	case ClassConflict, ClassLockTimeout, ClassUnavailable, ClassAborted:
+	case ClassUnavailable:
+		if isAny(err, io.EOF, io.ErrUnexpectedEOF) && a.connected() {
+			return err // of a decoder, not of the connection
+		}
+		return a.failStatement(StageHandler, err)
+	case ClassConflict, ClassLockTimeout, ClassAborted:
 		return a.failStatement(StageHandler, err)
 	default:
 		return err
 	}
+}
+
+// connected asks whether the connection of the transaction still answers.
+func (a *attempt) connected() bool {
+	ctx, cancel := context.WithTimeout(a.ctx, a.inbox.config.CommitTimeout)
+	defer cancel()
+	_, _, err := a.inbox.store.find(ctx, a.tx, a.row)
+	return err == nil || a.inbox.config.Schema.Classify(err) == ClassAborted
 }
 
 // failStatement wraps an error of the database and marks those that a new transaction may avoid.

@@ -12,6 +12,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/ThreeDotsLabs/watermill/message"
 )
@@ -79,26 +80,35 @@ func writeField(h hash.Hash, value string) {
 }
 
 // CanonicalJSONSHA256 is the SHA-256 of a JSON payload without insignificant white space and with sorted object keys, for
-// producers that encode the same value differently on a republication. Numbers are compared as written. A payload that
-// is not one JSON value gets its PayloadSHA256.
+// producers that encode the same value differently on a republication. Numbers are compared as written, and of a key that occurs twice the last
+// value counts. A payload that is not one JSON value, or whose text has more than one reading (invalid UTF-8, escaped
+// surrogates), is compared byte by byte.
 func CanonicalJSONSHA256(msg *message.Message) (Fingerprint, error) {
 	decoder := json.NewDecoder(bytes.NewReader(msg.Payload))
 	decoder.UseNumber()
 
+	const name = "sha256-json"
+	asBytes := func() (Fingerprint, error) {
+		sum := sha256.Sum256(append([]byte{0}, msg.Payload...)) // no JSON text begins with a zero
+		return Fingerprint{Name: name, Sum: sum[:]}, nil
+	}
+
+	if !utf8.Valid(msg.Payload) || bytes.Contains(bytes.ToLower(msg.Payload), []byte(`\ud`)) {
+		return asBytes() // the decoder would replace what it cannot read
+	}
 	var value any
 	if err := decoder.Decode(&value); err != nil {
-		return PayloadSHA256(msg)
+		return asBytes()
 	}
 	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
-		return PayloadSHA256(msg)
+		return asBytes()
 	}
 	canonical, err := json.Marshal(value)
 	if err != nil {
 		return Fingerprint{}, fmt.Errorf("canonical JSON: %w", err)
 	}
-
 	sum := sha256.Sum256(canonical)
-	return Fingerprint{Name: "sha256-json", Sum: sum[:]}, nil
+	return Fingerprint{Name: name, Sum: sum[:]}, nil
 }
 
 // NoFingerprint turns the check off: every message with a known id is a duplicate, whatever its content.

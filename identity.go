@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/ThreeDotsLabs/watermill/message"
 )
@@ -82,11 +83,13 @@ func CloudEvents(msg *message.Message) (Identity, error) {
 	}
 
 	var event struct {
-		ID     string `json:"id"`
-		Source string `json:"source"`
+		SpecVersion string `json:"specversion"`
+		ID          string `json:"id"`
+		Source      string `json:"source"`
 	}
-	if err := json.Unmarshal(msg.Payload, &event); err != nil || event.ID == "" || event.Source == "" {
-		return Identity{}, errors.New("no CloudEvents id and source in the metadata or in a JSON payload")
+	if err := json.Unmarshal(msg.Payload, &event); err != nil || !utf8.Valid(msg.Payload) ||
+		event.SpecVersion == "" || event.ID == "" || event.Source == "" {
+		return Identity{}, errors.New("no CloudEvents id and source in the metadata, nor an event in a JSON payload")
 	}
 	return Identity{Producer: event.Source, ID: event.ID}, nil
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"sync"
 
 	"github.com/ThreeDotsLabs/watermill"
 	wsql "github.com/ThreeDotsLabs/watermill-sql/v4/pkg/sql"
@@ -94,26 +95,36 @@ func (p contextPublisher) failAll(msgs message.Messages, err error) error {
 
 func (contextPublisher) Close() error { return nil }
 
-func (h *holder) publishInTx(topic string, msgs message.Messages) error {
+// publishInTx holds no lock while it publishes, because decorators may look into the message's context.
+func (h *holder) publishInTx(topic string, msgs message.Messages) (err error) {
 	h.mu.Lock()
-	defer h.mu.Unlock()
 	if h.tx == nil {
+		h.mu.Unlock()
 		return fmt.Errorf("%w: the handler has returned", ErrNoTransaction)
 	}
-	err := h.publish(topic, msgs)
-	if err != nil && h.failure == nil {
-		// On some engines the transaction goes on after a failed insert. Without this, a handler that ignores the
-		// error would commit its effect without the message.
-		h.failure = err
-	}
-	return err
+	h.publishing.Add(1)
+	h.mu.Unlock()
+
+	// On some engines the transaction goes on after a failed insert. Without this, a handler that ignores the error, or recovers from
+	// a panic, would commit its effect without the message.
+	outcome := errors.New("publishing panicked")
+	defer h.publishing.Done()
+	defer func() {
+		if outcome != nil {
+			_ = h.fail(outcome)
+		}
+	}()
+	outcome = h.publish(topic, msgs)
+	return outcome
 }
 
 // outbox publishes the messages of one transaction.
 type outbox struct {
-	config    *Config
-	tx        wsql.Tx
-	incoming  *message.Message
+	config   *Config
+	tx       wsql.Tx
+	incoming *message.Message
+
+	mu        sync.Mutex // only while the publisher is made
 	publisher message.Publisher
 }
 
@@ -122,12 +133,9 @@ func (o *outbox) publish(topic string, msgs message.Messages) error {
 	if o.config.Outbox == nil {
 		return ErrNoOutbox
 	}
-	if o.publisher == nil {
-		publisher, err := o.config.newOutboxPublisher(o.tx)
-		if err != nil {
-			return err
-		}
-		o.publisher = publisher
+	publisher, err := o.get()
+	if err != nil {
+		return err
 	}
 
 	correlationID := middleware.MessageCorrelationID(o.incoming)
@@ -141,12 +149,26 @@ func (o *outbox) publish(topic string, msgs message.Messages) error {
 	}
 	for len(msgs) > 0 {
 		batch := msgs[:min(len(msgs), maxOutboxBatch)]
-		if err := o.publisher.Publish(topic, batch...); err != nil {
+		if err := publisher.Publish(topic, batch...); err != nil {
 			return err
 		}
 		msgs = msgs[len(batch):]
 	}
 	return nil
+}
+
+// get returns the publisher of the transaction.
+func (o *outbox) get() (message.Publisher, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.publisher == nil {
+		publisher, err := o.config.newOutboxPublisher(o.tx)
+		if err != nil {
+			return nil, err
+		}
+		o.publisher = publisher
+	}
+	return o.publisher, nil
 }
 
 func (c *Config) newOutboxPublisher(tx wsql.ContextExecutor) (message.Publisher, error) {

@@ -192,6 +192,13 @@ const (
 // unavailable lists what the server says when it did not do its work.
 var unavailable = map[uint16]bool{
 	1021: true,                         // disk full
+	1026: true, 1028: true, 1030: true, // errors of files and of the storage engine
+	1114: true,                         // table is full
+	1119: true,                         // stack overrun
+	1135: true,                         // cannot create a thread
+	1243: true, 1461: true, 1615: true, // prepared statements: unknown, too many, to be prepared again
+	1637: true,                         // too many transactions
+	3168: true, 3169: true, 3170: true, // server is not available, session was killed, memory of a query
 	1037: true,                         // out of memory
 	1038: true,                         // out of sort memory
 	1040: true,                         // too many connections

@@ -115,6 +115,8 @@ func appendBytea(b []byte, value string) []byte {
 func (s Schema) NoWaitQueries(row inbox.Row) (probe, insert wsql.Query) {
 	key := make([]byte, 0, 64+2*(len(row.Consumer)+len(row.Producer)+len(row.ID)))
 	key = append(key, " WHERE pg_try_advisory_xact_lock(hashtextextended('"...)
+	key = append(key, s.Table()...)
+	key = append(key, "'::regclass::oid::text || '/"...) // locks are the database's, identities the table's
 	for _, part := range []string{row.Consumer, row.Producer, row.ID} {
 		key = hex.AppendEncode(key, []byte(part))
 		key = append(key, '/')
@@ -195,11 +197,13 @@ func (s Schema) Classify(err error) inbox.ErrorClass {
 	case "25006", // read only: a standby, or a primary that is being demoted
 		"25P03", "25P04", // idle_in_transaction_session_timeout, transaction_timeout
 		"57014", // statement_timeout, pg_cancel_backend
-		"40003":
+		"0A000",          // a cached plan whose table was altered
+		"26000", "42P05", // prepared statements behind a pooler
+		"40003", "55006", "72000":
 		return inbox.ClassUnavailable
 	}
 	switch state[:2] {
-	case "08", "53", "57", "58", "XX": // connection, resources, operator intervention, I/O, internal
+	case "08", "28", "53", "57", "58", "XX": // connection, authentication, resources, operator intervention, I/O, internal
 		return inbox.ClassUnavailable
 	}
 	return inbox.ClassOther

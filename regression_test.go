@@ -1,0 +1,169 @@
+package inbox_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"io"
+	"path/filepath"
+	"testing"
+
+	wsql "github.com/ThreeDotsLabs/watermill-sql/v4/pkg/sql"
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/stretchr/testify/require"
+	_ "modernc.org/sqlite"
+
+	"github.com/watermill-inbox/inbox"
+	"github.com/watermill-inbox/inbox/sqlite"
+)
+
+// Each test here is named after a fault that was found after the feature had been built.
+
+// desk is an inbox on SQLite with a table that handlers write to and an outbox of topic "out".
+type desk struct {
+	*inbox.Inbox
+	db      *sql.DB
+	reports []inbox.DeliveryReport
+}
+
+func (d *desk) ObserveDelivery(report inbox.DeliveryReport) { d.reports = append(d.reports, report) }
+
+func newDesk(t *testing.T, config inbox.Config) *desk {
+	t.Helper()
+	db, err := sql.Open("sqlite", "file:"+filepath.Join(t.TempDir(), "app.db")+"?_pragma=journal_mode(WAL)&_pragma=busy_timeout(5000)&_txlock=immediate")
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, db.Close()) })
+	_, err = db.Exec("CREATE TABLE biz (text BLOB)")
+	require.NoError(t, err)
+	queries, err := sqlite.OutboxSchema{}.SchemaInitializingQueries(wsql.SchemaInitializingQueriesParams{Topic: "out"})
+	require.NoError(t, err)
+	for _, query := range queries {
+		_, err = db.Exec(query.Query, query.Args...)
+		require.NoError(t, err)
+	}
+
+	d := &desk{db: db}
+	config.Schema, config.Consumer, config.AutoInitializeSchema, config.Observer = sqlite.Schema{}, "desk", true, d
+	config.Outbox = inbox.SQLOutbox(wsql.PublisherConfig{SchemaAdapter: sqlite.OutboxSchema{}}, nil)
+	d.Inbox, err = inbox.New(wsql.BeginnerFromStdSQL(db), config, nil)
+	require.NoError(t, err)
+	return d
+}
+
+func (d *desk) want(t *testing.T, biz, identities, outgoing int) {
+	t.Helper()
+	for table, want := range map[string]int{"biz": biz, "inbox_messages": identities, "watermill_out": outgoing} {
+		var got int
+		require.NoError(t, d.db.QueryRow("SELECT count(*) FROM "+table).Scan(&got))
+		require.Equal(t, want, got, table)
+	}
+}
+
+func write(ctx context.Context, text []byte) error {
+	tx, ok := inbox.TxFromContext(ctx)
+	if !ok {
+		return inbox.ErrNoTransaction
+	}
+	_, err := tx.ExecContext(ctx, "INSERT INTO biz VALUES (?)", text)
+	return err
+}
+
+// publisherFunc is a decorator's publisher.
+type publisherFunc func(topic string, msgs ...*message.Message) error
+
+func (f publisherFunc) Publish(topic string, msgs ...*message.Message) error { return f(topic, msgs...) }
+func (publisherFunc) Close() error                                           { return nil }
+
+// A decorator that looked for the transaction in the context of an outgoing message waited for ever.
+func TestDecoratorFindsTheTransaction(t *testing.T) {
+	found := false
+	d := newDesk(t, inbox.Config{OutboxDecorators: []message.PublisherDecorator{
+		func(next message.Publisher) (message.Publisher, error) {
+			return publisherFunc(func(topic string, msgs ...*message.Message) error {
+				_, found = inbox.StdTxFromContext(msgs[0].Context())
+				return next.Publish(topic, msgs...)
+			}), nil
+		},
+	}})
+	_, err := d.Process(message.NewMessage("m1", nil), func(ctx context.Context) error {
+		return d.Publisher().Publish("out", message.NewMessageWithContext(ctx, "o1", []byte("{}")))
+	})
+	require.NoError(t, err)
+	require.True(t, found)
+	d.want(t, 0, 1, 1)
+}
+
+// A panic while publishing that the handler recovered from let the effect be committed without its message.
+func TestRecoveredPanicOfPublisherIsNotCommitted(t *testing.T) {
+	d := newDesk(t, inbox.Config{OutboxDecorators: []message.PublisherDecorator{
+		func(message.Publisher) (message.Publisher, error) {
+			return publisherFunc(func(string, ...*message.Message) error { panic("no pen") }), nil
+		},
+	}})
+	_, err := d.Process(message.NewMessage("m1", nil), func(ctx context.Context) error {
+		func() {
+			defer func() { _ = recover() }()
+			_ = d.Publisher().Publish("out", message.NewMessageWithContext(ctx, "o1", []byte("{}")))
+		}()
+		return write(ctx, []byte("x"))
+	})
+	require.Error(t, err)
+	d.want(t, 0, 0, 0)
+}
+
+// busy is what SQLite says when another connection writes.
+type busy struct{}
+
+func (busy) Error() string { return "database is locked" }
+func (busy) Code() int     { return 5 }
+
+// A further attempt in this process got the message as the one before had left it.
+func TestFurtherAttemptStartsFromTheOriginalMessage(t *testing.T) {
+	d := newDesk(t, inbox.Config{})
+	attempts := 0
+	handler := d.Middleware(func(msg *message.Message) ([]*message.Message, error) {
+		require.Equal(t, "m1", msg.UUID)
+		require.Equal(t, "zipped", string(msg.Payload))
+		require.Equal(t, message.Metadata{"encoding": "zip"}, msg.Metadata)
+		msg.UUID, msg.Payload = "", []byte("plain")
+		delete(msg.Metadata, "encoding")
+		msg.Metadata.Set("seen", "yes")
+		if attempts++; attempts < 3 {
+			return nil, busy{}
+		}
+		return nil, write(msg.Context(), msg.Payload)
+	})
+	msg := message.NewMessage("m1", []byte("zipped"))
+	msg.Metadata.Set("encoding", "zip")
+	_, err := handler(msg)
+	require.NoError(t, err)
+	require.Equal(t, 3, attempts)
+	d.want(t, 1, 1, 0)
+}
+
+// The end of a truncated payload was taken for the end of the database's connection, so that the message never became poison.
+func TestTruncatedPayloadIsPoison(t *testing.T) {
+	for _, cause := range []error{io.EOF, io.ErrUnexpectedEOF} {
+		d := newDesk(t, inbox.Config{})
+		_, err := d.Process(message.NewMessage("m1", nil), func(ctx context.Context) error {
+			return errors.Join(write(ctx, nil), cause)
+		})
+		require.ErrorIs(t, err, cause)
+		require.True(t, inbox.IsPoison(err))
+		d.want(t, 0, 0, 0)
+	}
+}
+
+// An early ack of a message whose handler then failed was not reported.
+func TestEarlyAckOfAFailedMessageIsReported(t *testing.T) {
+	d := newDesk(t, inbox.Config{})
+	msg := message.NewMessage("m1", nil)
+	failure := errors.New("no ink")
+	_, err := d.Process(msg, func(ctx context.Context) error {
+		msg.Ack()
+		return errors.Join(write(ctx, nil), failure)
+	})
+	require.ErrorIs(t, err, failure)
+	require.True(t, d.reports[0].EarlyAck)
+	d.want(t, 0, 0, 0)
+}
