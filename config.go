@@ -119,7 +119,8 @@ type HandlerContext int
 
 const (
 	// Cancellable ends the handler's context with the message's: at Router.Close, at the broker's ack deadline, when an HTTP
-	// client disconnects. A handler that returns nil nevertheless is committed.
+	// client disconnects. A handler that returns nil nevertheless is committed, so it must return the errors that the end of its context
+	// causes in its statements.
 	Cancellable HandlerContext = iota
 
 	// Detached lets a handler finish although the message's context has ended.

@@ -58,9 +58,23 @@ func (c content) restore(msg *message.Message) {
 	msg.UUID, msg.Payload, msg.Metadata = c.uuid, c.payload, maps.Clone(c.metadata)
 }
 
+// leave restores what a Retry or a poison queue outside must find as it came, and keeps what the handler added to the metadata.
+func (c content) leave(msg *message.Message) {
+	msg.UUID, msg.Payload = c.uuid, c.payload
+	if msg.Metadata == nil {
+		msg.Metadata = message.Metadata{}
+	}
+	for key, value := range c.metadata {
+		msg.Metadata.Set(key, value)
+	}
+}
+
 // end must be deferred. It tells the Observer, and decides a message whose handler ended its goroutine: the Router nacks after a panic, but
 // runtime.Goexit looks to it like nothing at all.
 func (d *delivery) end(outcome *Outcome, err *error) {
+	if !d.returned || *err != nil {
+		d.content.leave(d.msg)
+	}
 	switch {
 	case !d.returned:
 		d.report.Stage = StageHandler

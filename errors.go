@@ -149,7 +149,7 @@ func IsRetryable(err error) bool {
 	switch {
 	case err == nil, errors.Is(err, context.Canceled), isPermanent(err), isMisuse(err):
 		return false
-	case errors.Is(err, ErrClaimLost):
+	case isAny(err, ErrClaimLost, ErrNacked):
 		return false
 	case errors.As(err, &e):
 		return !e.final

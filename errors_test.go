@@ -40,7 +40,7 @@ func TestIsPoisonAndIsRetryable(t *testing.T) {
 		{"no topic", d.fail(StageOutbox, ErrNoPublishTopic), false, false},
 		{"retry inside", d.fail(StageHandler, ErrRetryInside), false, false},
 		{"nested", d.fail(StageIdentity, ErrNested), false, false},
-		{"nacked", d.fail(StageHandler, ErrNacked), false, true},
+		{"nacked", d.fail(StageHandler, ErrNacked), false, false},
 		{"cancelled", fmt.Errorf("x: %w", context.Canceled), false, false},
 		{"deadline", fmt.Errorf("x: %w", context.DeadlineExceeded), false, true},
 		{"bad connection", fmt.Errorf("x: %w", driver.ErrBadConn), false, true},

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"sync/atomic"
+	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
 	wsql "github.com/ThreeDotsLabs/watermill-sql/v4/pkg/sql"
@@ -28,6 +29,9 @@ type Inbox struct {
 	// abandoned counts the COMMITs and ROLLBACKs that did not return within CommitTimeout and still run.
 	abandoned atomic.Int64
 }
+
+// initializeTimeout bounds what New does with AutoInitializeSchema, which may wait for another instance.
+const initializeTimeout = time.Minute
 
 // New makes an Inbox on a database handed in through wsql.BeginnerFromStdSQL or wsql.BeginnerFromPgx. The database must be
 // a pool: a single connection is refused. A nil logger logs nothing.
@@ -55,7 +59,9 @@ func New(db wsql.Beginner, config Config, logger watermill.LoggerAdapter) (*Inbo
 		return nil, fmt.Errorf("inbox: invalid config: Outbox: %w", err)
 	}
 	if config.AutoInitializeSchema {
-		if err := i.InitializeSchema(context.Background()); err != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), initializeTimeout)
+		defer cancel()
+		if err := i.InitializeSchema(ctx); err != nil {
 			return nil, err
 		}
 	}

@@ -71,8 +71,10 @@ func write(ctx context.Context, text []byte) error {
 // publisherFunc is a decorator's publisher.
 type publisherFunc func(topic string, msgs ...*message.Message) error
 
-func (f publisherFunc) Publish(topic string, msgs ...*message.Message) error { return f(topic, msgs...) }
-func (publisherFunc) Close() error                                           { return nil }
+func (f publisherFunc) Publish(topic string, msgs ...*message.Message) error {
+	return f(topic, msgs...)
+}
+func (publisherFunc) Close() error { return nil }
 
 // A decorator that looked for the transaction in the context of an outgoing message waited for ever.
 func TestDecoratorFindsTheTransaction(t *testing.T) {
@@ -138,6 +140,34 @@ func TestFurtherAttemptStartsFromTheOriginalMessage(t *testing.T) {
 	_, err := handler(msg)
 	require.NoError(t, err)
 	require.Equal(t, 3, attempts)
+	d.want(t, 1, 1, 0)
+}
+
+// A Retry outside made the next fingerprint of what the failed attempt had left, so that the redelivery of the very same message was a mismatch.
+func TestFailedDeliveryLeavesTheOriginalMessage(t *testing.T) {
+	d := newDesk(t, inbox.Config{})
+	attempts := 0
+	handler := d.Middleware(func(msg *message.Message) ([]*message.Message, error) {
+		msg.Payload = []byte("plain")
+		msg.Metadata.Set("encoding", "none")
+		msg.Metadata.Set("why", "no ink")
+		if attempts++; attempts == 1 {
+			return nil, errors.New("no ink")
+		}
+		return nil, write(msg.Context(), msg.Payload)
+	})
+	msg := message.NewMessage("m1", []byte("zipped"))
+	msg.Metadata.Set("encoding", "zip")
+	_, err := handler(msg)
+	require.Error(t, err)
+	require.Equal(t, "zipped", string(msg.Payload))
+	require.Equal(t, message.Metadata{"encoding": "zip", "why": "no ink"}, msg.Metadata)
+
+	_, err = handler(msg)
+	require.NoError(t, err)
+	_, err = handler(message.NewMessage("m1", []byte("zipped")))
+	require.NoError(t, err)
+	require.Equal(t, 2, attempts)
 	d.want(t, 1, 1, 0)
 }
 

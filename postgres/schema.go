@@ -196,7 +196,7 @@ func (s Schema) Classify(err error) inbox.ErrorClass {
 		return inbox.ClassAborted
 	case "25006", // read only: a standby, or a primary that is being demoted
 		"25P03", "25P04", // idle_in_transaction_session_timeout, transaction_timeout
-		"57014", // statement_timeout, pg_cancel_backend
+		"57014",          // statement_timeout, pg_cancel_backend
 		"0A000",          // a cached plan whose table was altered
 		"26000", "42P05", // prepared statements behind a pooler
 		"40003", "55006", "72000":
