@@ -141,9 +141,10 @@ func (a *attempt) waitError(ctx context.Context, stage Stage, start time.Time, e
 		return nil
 	}
 	class := a.inbox.config.Schema.Classify(err)
-	blocked := class == ClassLockTimeout || class == ClassConflict
-	waitedEnough := a.waited >= a.inbox.config.WaitTimeout || a.inbox.noWait != nil && class == ClassLockTimeout
-	if stage == StageInsert && errors.Is(ctx.Err(), context.DeadlineExceeded) || blocked && waitedEnough {
+	expired := stage == StageInsert && errors.Is(ctx.Err(), context.DeadlineExceeded)
+	refused := class == ClassLockTimeout && a.inbox.noWait != nil
+	waitedEnough := (class == ClassLockTimeout || class == ClassConflict) && a.waited >= a.inbox.config.WaitTimeout
+	if expired || refused || waitedEnough {
 		return a.fail(stage, fmt.Errorf("%w, or the database did not answer within WaitTimeout: %w", ErrInFlight, err))
 	}
 	return a.failStatement(stage, err)

@@ -53,6 +53,10 @@ func database(open openFunc, native bool) inboxtest.Database {
 		},
 		Mistakes: []inboxtest.Mistake{
 			{Name: "text", Statements: []string{"ALTER TABLE inbox_messages ALTER message_id TYPE text USING message_id::text"}, Want: []string{"message_id", "text", "bytea"}},
+			{Name: "deferrable", Statements: []string{
+				"ALTER TABLE inbox_messages DROP CONSTRAINT inbox_messages_pkey",
+				"ALTER TABLE inbox_messages ADD PRIMARY KEY (consumer, producer, message_id) DEFERRABLE",
+			}, Want: []string{"primary key", "missing"}},
 			{Name: "unlogged", Statements: []string{"ALTER TABLE inbox_messages SET UNLOGGED"}, Want: []string{"persistence", "unlogged"}},
 		},
 	}

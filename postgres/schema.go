@@ -115,8 +115,6 @@ func appendBytea(b []byte, value string) []byte {
 func (s Schema) NoWaitQueries(row inbox.Row) (probe, insert wsql.Query) {
 	key := make([]byte, 0, 64+2*(len(row.Consumer)+len(row.Producer)+len(row.ID)))
 	key = append(key, " WHERE pg_try_advisory_xact_lock(hashtextextended('"...)
-	key = append(key, s.Table()...)
-	key = append(key, "'::regclass::oid::text || '/"...) // locks are the database's, identities the table's
 	for _, part := range []string{row.Consumer, row.Producer, row.ID} {
 		key = hex.AppendEncode(key, []byte(part))
 		key = append(key, '/')
@@ -149,7 +147,7 @@ func (s Schema) DescribeQuery() wsql.Query {
 			FROM pg_index i
 			CROSS JOIN unnest(i.indkey::int2[]) WITH ORDINALITY AS k(attnum, position)
 			JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.attnum
-			WHERE i.indrelid = to_regclass($1) AND i.indisprimary AND i.indisvalid
+			WHERE i.indrelid = to_regclass($1) AND i.indisprimary AND i.indisvalid AND i.indimmediate
 			GROUP BY i.indrelid
 			UNION ALL
 			SELECT 'persistence', CASE relpersistence WHEN 'p' THEN 'permanent' WHEN 'u' THEN 'unlogged' ELSE 'temporary' END
@@ -167,7 +165,7 @@ func (s Schema) Columns() []inbox.Column {
 		{Name: "message_id", Type: "bytea not null", Why: exact},
 		{Name: "fingerprint", Type: "bytea not null", Why: "it holds the sum of the content"},
 		{Name: "processed_at", Type: "timestamp with time zone not null", Why: "retention reads it"},
-		{Name: "primary key", Type: "consumer,producer,message_id", Why: "it is what arbitrates between two deliveries"},
+		{Name: "primary key", Type: "consumer,producer,message_id", Why: "not deferrable, it is what arbitrates between two deliveries"},
 		{Name: "persistence", Type: "permanent", Why: "an unlogged table is emptied by a crash"},
 	}
 }
