@@ -67,8 +67,9 @@ func (b *broker) topic(name string) chan *message.Message {
 
 func (b *broker) send(topic string, msg *message.Message) { b.topic(topic) <- msg }
 
-// Subscribe is for the Router.
-func (b *broker) Subscribe(_ context.Context, topic string) (<-chan *message.Message, error) {
+// Subscribe is for the Router, which ends a subscription either by Close or, if it happens to see that first, by its context alone.
+func (b *broker) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
+	context.AfterFunc(ctx, func() { _ = b.Close() })
 	return b.topic(topic), nil
 }
 
