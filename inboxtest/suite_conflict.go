@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ThreeDotsLabs/watermill"
 	wsql "github.com/ThreeDotsLabs/watermill-sql/v4/pkg/sql"
 	"github.com/ThreeDotsLabs/watermill/message"
 
@@ -20,6 +21,7 @@ var conflictCases = []testCase{
 	{name: "T23_WaitersAreEndedByTheEngine", run: waitersAreEndedByTheEngine},
 	{name: "T23_LockTimeoutOfTheEngine", run: lockTimeoutOfTheEngine},
 	{name: "T24_ReadThenWrite", run: readThenWrite, variants: true},
+	{name: "T24_BusyIsRetried", run: busyIsRetried, variants: true},
 	{name: "I3_InFlightElsewhere", run: inFlightElsewhere},
 	{name: "I3_NoWait", run: noWait},
 	{name: "I3_NoWaitForAnotherTable", run: noWaitForAnotherTable},
@@ -171,6 +173,52 @@ func readThenWrite(t *testing.T, f *fixture) {
 		t.Fatalf("counter is %d, want 40", got)
 	}
 	f.want(t, rows{inbox: 40})
+}
+
+// busyIsRetried has a lock timeout so short that the one writer that is at work is in the way of another message.
+func busyIsRetried(t *testing.T, f *fixture) {
+	if f.features().ConcurrentWriters {
+		t.Skip("different messages are not in each other's way")
+	}
+	pool := f.open(t, Options{Connections: 2, LockTimeout: time.Millisecond})
+	g := newGate()
+	holder := f.consumerOn(t, pool, inbox.Config{}, func(msg *message.Message) ([]*message.Message, error) {
+		g.pass()
+		return f.writes(msg)
+	})
+	held := make(chan delivery, 1)
+	go func() { held <- holder.deliver(newMessage("m1")) }()
+	receive(t, g.entered, "the holder")
+
+	retries := retryLogger{retried: make(chan struct{}, 1)}
+	other, err := inbox.New(pool.DB, f.withDefaults(inbox.Config{ConflictRetries: 1000, WaitTimeout: patience}), retries)
+	if err != nil {
+		t.Fatal(err)
+	}
+	delivered := make(chan delivery, 1)
+	go func() { delivered <- deliver(other.Middleware(f.writes), newMessage("m2")) }()
+	receive(t, retries.retried, "the other message to find the engine busy")
+	close(g.open)
+
+	wantAck(t, receive(t, held, "the holder's delivery"))
+	wantAck(t, receive(t, delivered, "the other delivery"))
+	f.want(t, rows{biz: 2, inbox: 2})
+}
+
+// retryLogger signals that an inbox tries a delivery again.
+type retryLogger struct {
+	watermill.NopLogger
+	retried chan struct{}
+}
+
+// Debug is for the Inbox.
+func (l retryLogger) Debug(_ string, fields watermill.LogFields) {
+	if _, ok := fields["retry"]; ok {
+		select {
+		case l.retried <- struct{}{}:
+		default:
+		}
+	}
 }
 
 func inFlightElsewhere(t *testing.T, f *fixture) {

@@ -12,7 +12,7 @@ import (
 )
 
 func TestConformanceMattn(t *testing.T) {
-	inboxtest.TestSchema(t, database("sqlite3", url.Values{
-		"_journal_mode": {"WAL"}, "_busy_timeout": {"5000"}, "_txlock": {"immediate"},
+	inboxtest.TestSchema(t, database("sqlite3", func(busy string) url.Values {
+		return url.Values{"_journal_mode": {"WAL"}, "_busy_timeout": {busy}, "_txlock": {"immediate"}}
 	}, false))
 }

@@ -4,6 +4,7 @@ import (
 	"database/sql"
 	"net/url"
 	"path/filepath"
+	"strconv"
 	"testing"
 
 	_ "modernc.org/sqlite"
@@ -22,31 +23,35 @@ func TestConformance(t *testing.T) {
 	_ = first.Close()
 
 	t.Run("modernc", func(t *testing.T) {
-		inboxtest.TestSchema(t, database("sqlite", url.Values{
-			"_pragma": {"journal_mode(WAL)", "busy_timeout(5000)"}, "_txlock": {"immediate"},
+		inboxtest.TestSchema(t, database("sqlite", func(busy string) url.Values {
+			return url.Values{"_pragma": {"journal_mode(WAL)", "busy_timeout(" + busy + ")"}, "_txlock": {"immediate"}}
 		}, false))
 	})
 	t.Run("modernc-deferred", func(t *testing.T) {
-		inboxtest.TestSchema(t, database("sqlite", url.Values{
-			"_pragma": {"journal_mode(WAL)", "busy_timeout(5000)"},
+		inboxtest.TestSchema(t, database("sqlite", func(busy string) url.Values {
+			return url.Values{"_pragma": {"journal_mode(WAL)", "busy_timeout(" + busy + ")"}}
 		}, true))
 	})
 }
 
-// database makes databases that are files.
-func database(driver string, parameters url.Values, variant bool) inboxtest.Database {
+// database makes databases that are files. The parameters of the DSN depend on the busy timeout in milliseconds.
+func database(driver string, parameters func(busy string) url.Values, variant bool) inboxtest.Database {
 	return inboxtest.Database{
 		Schema: func(table string) inbox.Schema { return sqlite.Schema{MessagesTable: table} },
 		Outbox: sqlite.OutboxSchema{},
 		New: func(t *testing.T) inboxtest.Instance {
-			dsn := "file:" + filepath.Join(t.TempDir(), "inbox.db") + "?" + parameters.Encode()
-			admin := open(t, driver, dsn, 3)
+			file := "file:" + filepath.Join(t.TempDir(), "inbox.db") + "?"
+			admin := open(t, driver, file+parameters("5000").Encode(), 3)
 			t.Cleanup(func() { _ = admin.Close() })
 			return inboxtest.Instance{
 				Admin:     admin,
 				Namespace: "main",
 				Open: func(t *testing.T, options inboxtest.Options) inboxtest.Pool {
-					return inboxtest.StdPool(open(t, driver, dsn, options.Connections))
+					busy := "5000"
+					if options.LockTimeout > 0 {
+						busy = strconv.FormatInt(options.LockTimeout.Milliseconds(), 10)
+					}
+					return inboxtest.StdPool(open(t, driver, file+parameters(busy).Encode(), options.Connections))
 				},
 			}
 		},
