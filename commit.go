@@ -2,13 +2,11 @@ package inbox
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"time"
 
 	wsql "github.com/ThreeDotsLabs/watermill-sql/v4/pkg/sql"
-	"github.com/jackc/pgx/v5"
 )
 
 // commit ends the attempt.
@@ -25,7 +23,7 @@ func (a *attempt) commit() (Outcome, error) {
 		a.inbox.logger.Error("Commit of a message that was acked before failed", err, a.logFields())
 	}
 
-	if errors.Is(err, sql.ErrTxDone) || errors.Is(err, pgx.ErrTxClosed) {
+	if isEnded(err) {
 		return 0, a.ended(StageCommit, err)
 	}
 	switch a.inbox.config.Schema.ClassifyCommit(err) {
@@ -73,7 +71,7 @@ func (a *attempt) uncertain(err error) error {
 
 func (a *attempt) rollback() {
 	a.disarm()
-	if err := a.inbox.rollback(a.tx, a.cancel); err != nil && !errors.Is(err, sql.ErrTxDone) && !errors.Is(err, pgx.ErrTxClosed) {
+	if err := a.inbox.rollback(a.tx, a.cancel); err != nil && !isEnded(err) {
 		// The server rolls back when the connection ends, so this changes nothing for the message.
 		a.inbox.logger.Debug("Rollback failed", a.logFields().Add(map[string]any{"err": err.Error()}))
 	}

@@ -13,6 +13,9 @@ import (
 // errConflict marks errors after which a new transaction may succeed at once.
 var errConflict = errors.New("the database gave up the transaction in favour of another")
 
+// isEnded tells that the driver refused a statement because its transaction had been ended in this process.
+func isEnded(err error) bool { return isAny(err, sql.ErrTxDone, pgx.ErrTxClosed) }
+
 // lost is the error of a transaction that the engine ended. Nothing of it is committed, so another attempt is safe.
 func (a *attempt) lost(stage Stage, cause error) error {
 	if !errors.Is(cause, ErrTransactionLost) {
@@ -36,7 +39,7 @@ func (a *attempt) ended(stage Stage, cause error) error {
 // handlerError passes a handler's error through unless it is a transient error of the database.
 func (a *attempt) handlerError(err error) error {
 	a.report.Stage = StageHandler
-	if errors.Is(err, sql.ErrTxDone) || errors.Is(err, pgx.ErrTxClosed) {
+	if isEnded(err) {
 		return a.ended(StageHandler, err)
 	}
 	switch a.inbox.config.Schema.Classify(err) {
@@ -69,7 +72,7 @@ func (a *attempt) failStatement(stage Stage, err error) error {
 	if a.ctx.Err() != nil {
 		return a.fail(stage, a.outOfTime(err))
 	}
-	if errors.Is(err, sql.ErrTxDone) || errors.Is(err, pgx.ErrTxClosed) {
+	if isEnded(err) {
 		return a.ended(stage, err)
 	}
 	switch a.inbox.config.Schema.Classify(err) {

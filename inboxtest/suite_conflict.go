@@ -46,9 +46,14 @@ func (g *gate) pass() {
 // waiters is how many of the consumer's four connections can wait for the one that holds the identity.
 const waiters = 3
 
-func tenCopiesAtOnce(t *testing.T, f *fixture) {
+func tenCopiesAtOnce(t *testing.T, f *fixture) { f.tenCopies(t, inbox.Config{}) }
+
+// tenCopies delivers ten copies at once, of which one may be handled and all must be acked.
+func (f *fixture) tenCopies(t *testing.T, config inbox.Config) {
+	t.Helper()
+	config.WaitTimeout = patience
 	g := newGate()
-	c := f.consumer(t, inbox.Config{WaitTimeout: patience}, func(msg *message.Message) ([]*message.Message, error) {
+	c := f.consumer(t, config, func(msg *message.Message) ([]*message.Message, error) {
 		produced, err := f.writes(msg)
 		g.pass()
 		return produced, err

@@ -16,25 +16,7 @@ func tenCopiesAtOtherIsolations(t *testing.T, f *fixture) {
 		t.Run(level.String(), func(t *testing.T) {
 			f.exec(t, "DELETE FROM "+inbox.DefaultMessagesTable)
 			f.exec(t, "DELETE FROM biz")
-			g := newGate()
-			c := f.consumer(t, inbox.Config{WaitTimeout: patience, TxOptions: &sql.TxOptions{Isolation: level}},
-				func(msg *message.Message) ([]*message.Message, error) {
-					produced, err := f.writes(msg)
-					g.pass()
-					return produced, err
-				})
-
-			deliveries := make(chan []delivery, 1)
-			go func() { deliveries <- c.deliverAll(copies(10, "m1")...) }()
-			receive(t, g.entered, "the first copy to be handled")
-			f.waitForWaiters(t, waiters)
-			close(g.open)
-
-			for _, d := range receive(t, deliveries, "all copies") {
-				wantAck(t, d)
-			}
-			c.wantCalls(t, 1)
-			f.want(t, rows{biz: 1, inbox: 1})
+			f.tenCopies(t, inbox.Config{TxOptions: &sql.TxOptions{Isolation: level}})
 		})
 	}
 }
