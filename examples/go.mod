@@ -45,3 +45,5 @@ require (
 )
 
 replace github.com/watermill-inbox/inbox => ../
+
+replace github.com/watermill-inbox/inbox/brokers => ../brokers
