@@ -7,6 +7,8 @@ import (
 	"time"
 
 	wsql "github.com/ThreeDotsLabs/watermill-sql/v4/pkg/sql"
+
+	"github.com/watermill-inbox/inbox/internal/sqltx"
 )
 
 // attempt is one transaction of a delivery.
@@ -36,7 +38,7 @@ func (d *delivery) attempt() (outcome Outcome, err error) {
 	defer a.disarm()
 
 	start := time.Now()
-	if a.tx, err = d.inbox.db.BeginTx(a.ctx, d.inbox.config.TxOptions); err != nil {
+	if a.tx, err = d.inbox.runner.DB.BeginTx(a.ctx, d.inbox.config.TxOptions); err != nil {
 		return 0, a.waitError(a.ctx, StageBegin, start, err)
 	}
 	a.watchNative()
@@ -52,7 +54,17 @@ func (d *delivery) attempt() (outcome Outcome, err error) {
 		return 0, err
 	}
 	if !inserted {
-		return a.compare()
+		outcome, err := a.compare()
+		if err != nil || a.claim == nil || a.report.Mismatch {
+			return outcome, err
+		}
+		completed, err := a.completeDuplicate()
+		if err != nil || !completed {
+			return outcome, err
+		}
+		open = false
+		_, err = a.commit()
+		return outcome, err
 	}
 
 	resolving := d.unresolved != nil
@@ -76,7 +88,7 @@ func (d *delivery) attempt() (outcome Outcome, err error) {
 // watchNative closes the connection of a pgx transaction at the deadline, so that a handler that ignores its context holds no locks.
 // database/sql rolls back by itself when the context of BeginTx ends.
 func (a *attempt) watchNative() {
-	tx, ok := nativePgx(a.tx)
+	tx, ok := sqltx.Native(a.tx)
 	if !ok || tx.Conn() == nil {
 		return
 	}
@@ -115,7 +127,7 @@ func (a *attempt) insert() (bool, error) {
 		var probe wsql.Query
 		probe, query = a.inbox.noWait.NoWaitQueries(a.row)
 		if !probe.IsZero() {
-			found, err := queryRow(ctx, a.tx, probe)
+			found, err := sqltx.QueryRow(ctx, a.tx, probe)
 			if err != nil || found {
 				return false, a.waitError(ctx, StageInsert, start, err)
 			}

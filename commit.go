@@ -7,6 +7,8 @@ import (
 	"time"
 
 	wsql "github.com/ThreeDotsLabs/watermill-sql/v4/pkg/sql"
+
+	"github.com/watermill-inbox/inbox/internal/sqltx"
 )
 
 // commit ends the attempt.
@@ -15,8 +17,9 @@ func (a *attempt) commit() (Outcome, error) {
 		a.rollback()
 		return 0, err
 	}
-	err := a.inbox.commit(a.tx, a.cancel)
+	err := a.inbox.runner.Commit(a.tx, a.cancel)
 	if err == nil {
+		a.completed = a.claim != nil
 		return Processed, nil
 	}
 	if a.report.EarlyAck {
@@ -44,7 +47,7 @@ func (a *attempt) commit() (Outcome, error) {
 
 // checkNativeStatus uses what a pgx connection knows about its transaction without asking the server.
 func (a *attempt) checkNativeStatus() error {
-	tx, ok := nativePgx(a.tx)
+	tx, ok := sqltx.Native(a.tx)
 	if !ok || tx.Conn() == nil {
 		return nil
 	}
@@ -71,7 +74,7 @@ func (a *attempt) uncertain(err error) error {
 
 func (a *attempt) rollback() {
 	a.disarm()
-	if err := a.inbox.rollback(a.tx, a.cancel); err != nil && !isEnded(err) {
+	if err := a.inbox.runner.Rollback(a.tx, a.cancel); err != nil && !isEnded(err) {
 		// The server rolls back when the connection ends, so this changes nothing for the message.
 		a.inbox.logger.Debug("Rollback failed", a.logFields().Add(map[string]any{"err": err.Error()}))
 	}
@@ -88,8 +91,8 @@ func (a *attempt) explainImplicitCommit(err error) error {
 	defer cancel()
 
 	var committed bool
-	checkErr := a.inbox.inTx(ctx, func(tx wsql.Tx) (err error) {
-		committed, err = queryRow(ctx, tx, a.inbox.checker.TransactionCheckQuery(a.row))
+	checkErr := a.inbox.runner.InTx(ctx, nil, func(tx wsql.Tx) (err error) {
+		committed, err = sqltx.QueryRow(ctx, tx, a.inbox.checker.TransactionCheckQuery(a.row))
 		return err
 	})
 	if checkErr != nil || !committed {

@@ -13,6 +13,8 @@ import (
 	wsql "github.com/ThreeDotsLabs/watermill-sql/v4/pkg/sql"
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/jackc/pgx/v5"
+
+	"github.com/watermill-inbox/inbox/internal/sqltx"
 )
 
 type contextKey struct{}
@@ -107,22 +109,11 @@ func StdTxFromContext(ctx context.Context) (*sql.Tx, bool) {
 // Its Begin opens a savepoint, as usual. Its own Commit and Rollback are refused as in TxFromContext.
 func PgxTxFromContext(ctx context.Context) (pgx.Tx, bool) {
 	h := holderFromContext(ctx)
-	tx, ok := nativePgx(h.open())
+	tx, ok := sqltx.Native(h.open())
 	if !ok {
 		return nil, false
 	}
 	return guardedPgxTx{Tx: tx, holder: h}, true
-}
-
-func nativePgx(tx wsql.Tx) (pgx.Tx, bool) {
-	switch tx := tx.(type) {
-	case *wsql.PgxTx:
-		return tx.Tx, true
-	case wsql.PgxTx:
-		return tx.Tx, true
-	default:
-		return nil, false
-	}
 }
 
 // IdempotencyKey returns a key for calls to other systems that the transaction cannot cover: the same for every delivery of the same

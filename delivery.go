@@ -21,6 +21,8 @@ type delivery struct {
 	entry       context.Context // what the message had when it came
 	row         Row
 	fingerprint Fingerprint
+	claim       Claim // nil: the message comes from a broker
+	completed   bool  // with the claim, in a transaction that is committed
 
 	start  time.Time
 	waited time.Duration // for other holders of the identity, over all attempts
@@ -36,6 +38,9 @@ type delivery struct {
 
 func (i *Inbox) deliver(msg *message.Message, handler message.HandlerFunc) (outcome Outcome, err error) {
 	d := &delivery{inbox: i, msg: msg, handler: handler, entry: msg.Context(), start: time.Now(), content: contentOf(msg)}
+	if d.claim = ClaimOf(msg); d.claim != nil {
+		d.claim.Hold()
+	}
 	defer d.end(&outcome, &err)
 	outcome, err = d.run()
 	d.returned = true
@@ -84,12 +89,21 @@ func (d *delivery) end(outcome *Outcome, err *error) {
 	d.report.Identity = d.identity()
 	d.report.Outcome, d.report.Err, d.report.Duration = *outcome, *err, time.Since(d.start)
 	d.inbox.config.Observer.ObserveDelivery(d.report)
+	if d.returned {
+		d.releaseClaim(*err)
+		return
+	}
+	cause := recover()
+	d.releaseClaim(panicError(cause))
+	if cause != nil {
+		panic(cause)
+	}
+	d.msg.Nack()
+}
 
-	if !d.returned {
-		if cause := recover(); cause != nil {
-			panic(cause)
-		}
-		d.msg.Nack()
+func (d *delivery) releaseClaim(err error) {
+	if d.claim != nil {
+		d.claim.Release(d.completed, err)
 	}
 }
 

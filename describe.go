@@ -19,6 +19,12 @@ func (d *delivery) describe() error {
 	if h := holderFromContext(d.entry); h != nil && h.msg == d.msg && h.open() != nil {
 		return d.fail(StageIdentity, fmt.Errorf("%w (the outer consumer is %q)", ErrNested, h.row.Consumer))
 	}
+	if err := d.refuseForwarding(); err != nil {
+		return err
+	}
+	if d.claim != nil {
+		return d.describeClaim()
+	}
 
 	identity, err := d.inbox.config.Identity(d.msg)
 	if err != nil {

@@ -6,6 +6,8 @@ import (
 	"fmt"
 
 	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/watermill-inbox/inbox/internal/sqltx"
 )
 
 // run calls the handler and writes what it produced to the outbox.
@@ -30,6 +32,10 @@ func (a *attempt) run() error {
 		return err
 	}
 	if err := a.finishEffect(handlerCtx, produced); err != nil {
+		a.reportLostAck(err)
+		return err
+	}
+	if err := a.completeClaim(); err != nil {
 		a.reportLostAck(err)
 		return err
 	}
@@ -118,8 +124,8 @@ func (a *attempt) checkAcks() error {
 // finishEffect makes sure that the transaction is still there and writes the outgoing messages.
 func (a *attempt) finishEffect(handlerCtx context.Context, produced message.Messages) error {
 	checker := a.inbox.checker
-	if len(produced) == 0 && (checker == nil || checker.CommitReportsLoss()) {
-		return nil
+	if len(produced) == 0 && (checker == nil || checker.CommitReportsLoss() || a.claim != nil) {
+		return nil // completeClaim looks for the row of this attempt too
 	}
 	topic := message.PublishTopicFromCtx(a.entry)
 	switch {
@@ -182,7 +188,7 @@ func (a *attempt) checkTransaction(ctx context.Context) error {
 	if a.inbox.checker == nil {
 		return nil
 	}
-	found, err := queryRow(ctx, a.tx, a.inbox.checker.TransactionCheckQuery(a.row))
+	found, err := sqltx.QueryRow(ctx, a.tx, a.inbox.checker.TransactionCheckQuery(a.row))
 	if err != nil {
 		return a.failStatement(StageCheck, err)
 	}

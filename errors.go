@@ -59,6 +59,10 @@ var (
 	// The writes of the failed run would be committed with those of the second.
 	ErrRetryInside = errors.New("handler ran twice in one transaction: move the Retry middleware outside the inbox")
 
+	// ErrForwardsToReceiver: the Inbox stands around a handler that forwards into a deferred.Receiver. It belongs to the handler
+	// that processes what the Receiver stored.
+	ErrForwardsToReceiver = errors.New("inbox around a handler that forwards to a Receiver: add it to the handler that processes the stored messages, not to the router")
+
 	// ErrNested: two Inboxes, or one twice, stand around the same handler.
 	ErrNested = errors.New("inbox inside another inbox for the same message")
 
@@ -78,6 +82,7 @@ const (
 	StageHandler  Stage = "handler"
 	StageCheck    Stage = "check transaction"
 	StageOutbox   Stage = "outbox"
+	StageClaim    Stage = "complete claim"
 	StageCommit   Stage = "commit"
 )
 
@@ -185,7 +190,7 @@ func isPermanent(err error) bool {
 
 // isMisuse tells errors that only a change of the program or its configuration removes.
 func isMisuse(err error) bool {
-	return isAny(err, ErrNoConsumer, ErrConsumerShared, ErrNoTransaction, ErrNoOutbox, ErrNoPublishTopic, ErrClaimConsumer, ErrRetryInside, ErrNested)
+	return isAny(err, ErrNoConsumer, ErrConsumerShared, ErrNoTransaction, ErrNoOutbox, ErrNoPublishTopic, ErrClaimConsumer, ErrRetryInside, ErrNested, ErrForwardsToReceiver)
 }
 
 func isTransient(err error) bool {

@@ -2,7 +2,6 @@ package inbox
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"sync/atomic"
@@ -10,14 +9,15 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill"
 	wsql "github.com/ThreeDotsLabs/watermill-sql/v4/pkg/sql"
-	"github.com/jackc/pgx/v5"
+
+	"github.com/watermill-inbox/inbox/internal/sqltx"
 )
 
 // Inbox protects the handlers of one service against repeated deliveries. It is safe for concurrent use, and usually lives
 // as long as the process; it holds no resources that need closing.
 type Inbox struct {
-	db      wsql.Beginner
 	config  Config
+	runner  *sqltx.Runner
 	store   store
 	checker TransactionChecker // nil: not needed, or switched off
 	noWait  NoWaitInserter     // nil: wait
@@ -25,9 +25,6 @@ type Inbox struct {
 
 	// handlerName is the first handler seen by an Inbox with a fixed consumer.
 	handlerName atomic.Pointer[string]
-
-	// abandoned counts the COMMITs and ROLLBACKs that did not return within CommitTimeout and still run.
-	abandoned atomic.Int64
 }
 
 // initializeTimeout bounds what New does with AutoInitializeSchema, which may wait for another instance.
@@ -40,14 +37,19 @@ const initializeTimeout = time.Minute
 // AutoInitializeSchema is set.
 func New(db wsql.Beginner, config Config, logger watermill.LoggerAdapter) (*Inbox, error) {
 	config.setDefaults()
-	if err := errors.Join(validatePool(db), config.Validate()); err != nil {
+	if err := errors.Join(sqltx.CheckPool(db), config.Validate()); err != nil {
 		return nil, fmt.Errorf("inbox: invalid config: %w", err)
 	}
 	if logger == nil {
 		logger = watermill.NopLogger{}
 	}
 
-	i := &Inbox{db: db, config: config, store: store{config.Schema}, logger: logger}
+	i := &Inbox{
+		config: config,
+		runner: &sqltx.Runner{DB: db, Timeout: config.CommitTimeout, Logger: logger},
+		store:  store{config.Schema},
+		logger: logger,
+	}
 	if checker, ok := config.Schema.(TransactionChecker); ok && !config.SkipTransactionCheck {
 		i.checker = checker
 	}
@@ -68,40 +70,11 @@ func New(db wsql.Beginner, config Config, logger watermill.LoggerAdapter) (*Inbo
 	return i, nil
 }
 
-// validatePool refuses databases that cannot serve two messages at once, or cannot continue after a lost connection.
-func validatePool(db wsql.Beginner) error {
-	var handle any = db
-	switch beginner := db.(type) {
-	case nil:
-		return errors.New("db is nil")
-	case wsql.StdSQLBeginner:
-		handle = beginner.SQLBeginner
-	case *wsql.StdSQLBeginner:
-		handle = beginner.SQLBeginner
-	case wsql.PgxBeginner:
-		handle = beginner.Conn
-	case *wsql.PgxBeginner:
-		handle = beginner.Conn
-	}
-
-	switch handle := handle.(type) {
-	case nil:
-		return errors.New("db wraps nil")
-	case *sql.DB:
-		if handle == nil {
-			return errors.New("db wraps a nil *sql.DB")
-		}
-	case *sql.Conn, *pgx.Conn, interface{ Conn() *pgx.Conn }:
-		return fmt.Errorf("db is a single connection (%T): hand in the pool, *sql.DB or *pgxpool.Pool", handle)
-	}
-	return nil
-}
-
 // InitializeSchema creates the table of identities if it is missing and then verifies it. It is safe to call again and by many
 // instances at once. It must not run in a message's transaction.
 func (i *Inbox) InitializeSchema(ctx context.Context) error {
 	err := i.retryConflicts(ctx, func() error {
-		return i.inTx(ctx, func(tx wsql.Tx) error { return i.store.initialize(ctx, tx) })
+		return i.runner.InTx(ctx, nil, func(tx wsql.Tx) error { return i.store.initialize(ctx, tx) })
 	})
 	if err != nil {
 		return fmt.Errorf("inbox: initialize schema: %w", err)
@@ -113,7 +86,7 @@ func (i *Inbox) InitializeSchema(ctx context.Context) error {
 // matters. It changes nothing. Call it at start when migrations create the table.
 func (i *Inbox) Verify(ctx context.Context) error {
 	err := i.retryConflicts(ctx, func() error {
-		return i.inTx(ctx, func(tx wsql.Tx) error { return i.store.verify(ctx, tx) })
+		return i.runner.InTx(ctx, nil, func(tx wsql.Tx) error { return i.store.verify(ctx, tx) })
 	})
 	if err != nil {
 		return fmt.Errorf("inbox: verify schema: %w", err)
@@ -125,81 +98,5 @@ func (i *Inbox) Verify(ctx context.Context) error {
 // a connection and a goroutine. Drivers that ignore the context there end them when the connection breaks: set
 // readTimeout in the DSN of go-sql-driver/mysql.
 func (i *Inbox) AbandonedStatements() int64 {
-	return i.abandoned.Load()
-}
-
-// inTx runs fn in a transaction of its own. Even statements that only read run in one: in a pool with autocommit
-// off they would leave a transaction open on the connection.
-func (i *Inbox) inTx(ctx context.Context, fn func(tx wsql.Tx) error) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-
-	tx, err := i.db.BeginTx(ctx, nil)
-	if err != nil {
-		return fmt.Errorf("begin: %w", err)
-	}
-	open := true
-	defer func() {
-		if open {
-			_ = i.rollback(tx, cancel)
-		}
-	}()
-
-	if err := fn(tx); err != nil {
-		return err
-	}
-	open = false
-	if err := i.commit(tx, cancel); err != nil {
-		return fmt.Errorf("commit: %w", err)
-	}
-	return nil
-}
-
-// errTimeout says that COMMIT or ROLLBACK did not return in time.
-type errTimeout struct{ statement string }
-
-func (e errTimeout) Error() string { return e.statement + " did not return within CommitTimeout" }
-func (e errTimeout) Unwrap() error { return context.DeadlineExceeded }
-
-// commit is bounded by CommitTimeout with every driver.
-func (i *Inbox) commit(tx wsql.Tx, cancelTx context.CancelFunc) error {
-	return i.finish(tx, "COMMIT", cancelTx, pgx.Tx.Commit, wsql.Tx.Commit)
-}
-
-// rollback is bounded by CommitTimeout with every driver.
-func (i *Inbox) rollback(tx wsql.Tx, cancelTx context.CancelFunc) error {
-	return i.finish(tx, "ROLLBACK", cancelTx, pgx.Tx.Rollback, wsql.Tx.Rollback)
-}
-
-func (i *Inbox) finish(
-	tx wsql.Tx,
-	statement string,
-	cancelTx context.CancelFunc,
-	withContext func(pgx.Tx, context.Context) error,
-	withoutContext func(wsql.Tx) error,
-) error {
-	ctx, cancel := context.WithTimeout(context.Background(), i.config.CommitTimeout)
-	defer cancel()
-
-	if pgxTx, ok := nativePgx(tx); ok {
-		return withContext(pgxTx, ctx)
-	}
-
-	// database/sql has no context here. Some drivers stop when the context of BeginTx ends, others only when
-	// the connection breaks, so the call may outlive this function.
-	done := make(chan error, 1)
-	go func() { done <- withoutContext(tx) }()
-	select {
-	case err := <-done:
-		return err
-	case <-ctx.Done():
-		i.abandoned.Add(1)
-		go func() {
-			err := <-done
-			i.abandoned.Add(-1)
-			i.logger.Debug("Abandoned "+statement+" returned", watermill.LogFields{"err": err})
-		}()
-		cancelTx()
-		return errTimeout{statement}
-	}
+	return i.runner.Abandoned()
 }

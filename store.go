@@ -9,6 +9,8 @@ import (
 	"time"
 
 	wsql "github.com/ThreeDotsLabs/watermill-sql/v4/pkg/sql"
+
+	"github.com/watermill-inbox/inbox/internal/sqltx"
 )
 
 // store runs the statements of a dialect.
@@ -50,7 +52,7 @@ func (s store) find(ctx context.Context, tx wsql.Tx, row Row) (storedIdentity, b
 		encoded string
 		age     int64
 	)
-	found, err := queryRow(ctx, tx, s.schema.SelectQuery(row), &encoded, &age)
+	found, err := sqltx.QueryRow(ctx, tx, s.schema.SelectQuery(row), &encoded, &age)
 	if err != nil || !found {
 		return storedIdentity{}, false, err
 	}
@@ -79,7 +81,7 @@ func (s store) verify(ctx context.Context, tx wsql.Tx) error {
 		}
 		live[name] = columnType
 	}
-	if err := errors.Join(rowsErr(rows), rows.Close()); err != nil {
+	if err := errors.Join(sqltx.RowsErr(rows), rows.Close()); err != nil {
 		return err
 	}
 	if len(live) == 0 {
@@ -98,32 +100,6 @@ func (s store) verify(ctx context.Context, tx wsql.Tx) error {
 	}
 	if len(differences) > 0 {
 		return fmt.Errorf("table %s is not what the inbox needs: %s", s.schema.Table(), strings.Join(differences, "; "))
-	}
-	return nil
-}
-
-// queryRow scans the first row, if there is one, into dest.
-func queryRow(ctx context.Context, tx wsql.ContextExecutor, query wsql.Query, dest ...any) (bool, error) {
-	rows, err := tx.QueryContext(ctx, query.Query, query.Args...)
-	if err != nil {
-		return false, err
-	}
-	found := rows.Next()
-	if found && len(dest) > 0 {
-		err = rows.Scan(dest...)
-	}
-	// Rows must be closed before the next statement of the transaction, and an error that ended Next shows only now.
-	closeErr := rows.Close()
-	if err := errors.Join(err, rowsErr(rows), closeErr); err != nil {
-		return false, err
-	}
-	return found, nil
-}
-
-// rowsErr returns the error that ended the iteration. The Rows of watermill-sql do not show it, those they wrap do.
-func rowsErr(rows wsql.Rows) error {
-	if rows, ok := rows.(interface{ Err() error }); ok {
-		return rows.Err()
 	}
 	return nil
 }

@@ -1,0 +1,34 @@
+package sqltx
+
+import (
+	"context"
+	"errors"
+
+	wsql "github.com/ThreeDotsLabs/watermill-sql/v4/pkg/sql"
+)
+
+// QueryRow scans the first row, if there is one, into dest.
+func QueryRow(ctx context.Context, tx wsql.ContextExecutor, query wsql.Query, dest ...any) (bool, error) {
+	rows, err := tx.QueryContext(ctx, query.Query, query.Args...)
+	if err != nil {
+		return false, err
+	}
+	found := rows.Next()
+	if found && len(dest) > 0 {
+		err = rows.Scan(dest...)
+	}
+	// Rows must be closed before the next statement of the transaction, and an error that ended Next shows only now.
+	closeErr := rows.Close()
+	if err := errors.Join(err, RowsErr(rows), closeErr); err != nil {
+		return false, err
+	}
+	return found, nil
+}
+
+// RowsErr returns the error that ended the iteration. The Rows of watermill-sql do not show it, those they wrap do.
+func RowsErr(rows wsql.Rows) error {
+	if rows, ok := rows.(interface{ Err() error }); ok {
+		return rows.Err()
+	}
+	return nil
+}
