@@ -63,8 +63,10 @@ func (d *delivery) attempt() (outcome Outcome, err error) {
 			return outcome, err
 		}
 		open = false
-		_, err = a.commit()
-		return outcome, err
+		if _, err := a.commit(); err != nil {
+			return 0, err
+		}
+		return outcome, nil
 	}
 
 	resolving := d.unresolved != nil
@@ -180,7 +182,7 @@ func (a *attempt) compare() (Outcome, error) {
 		return 0, a.fail(StageCompare, fmt.Errorf("%w: the stored identity is gone", errConflict))
 	}
 
-	if stored.fingerprint.differs(a.fingerprint) {
+	if stored.fingerprint.Differs(a.fingerprint) {
 		a.rollback()
 		return a.mismatch(stored)
 	}

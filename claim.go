@@ -60,7 +60,7 @@ func (d *delivery) describeClaim() error {
 		return d.fail(StageIdentity, fmt.Errorf("%w: it was claimed for %q: give Subscriber and Inbox the same Consumer", ErrClaimConsumer, stored.Consumer))
 	}
 	d.row.Producer, d.row.ID, d.row.Fingerprint = stored.Producer, stored.ID, stored.Fingerprint
-	d.fingerprint = decodeFingerprint(stored.Fingerprint)
+	d.fingerprint = DecodeFingerprint(stored.Fingerprint)
 	return nil
 }
 

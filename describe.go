@@ -26,26 +26,53 @@ func (d *delivery) describe() error {
 		return d.describeClaim()
 	}
 
-	identity, err := d.inbox.config.Identity(d.msg)
+	d.fingerprint, err = d.row.identify(d.msg, d.inbox.config.Identity, d.inbox.config.Fingerprint)
 	if err != nil {
-		return d.fail(StageIdentity, fmt.Errorf("%w: %w", ErrNoIdentity, err))
-	}
-	d.row.Producer, d.row.ID = identity.Producer, identity.ID
-	if isBlank(identity.ID) {
-		return d.fail(StageIdentity, fmt.Errorf("%w: the id is %s (the message's UUID is %s): configure Config.Identity for what the producer sends",
-			ErrNoIdentity, quote(identity.ID), quote(d.msg.UUID)))
-	}
-	if err := checkLengths(d.row); err != nil {
 		return d.fail(StageIdentity, err)
 	}
+	return nil
+}
 
-	if d.fingerprint, err = d.inbox.config.Fingerprint(d.msg); err == nil {
-		d.row.Fingerprint, err = d.fingerprint.encode()
+// identify fills in what the message is.
+func (r *Row) identify(msg *message.Message, identityOf IdentityFunc, fingerprintOf FingerprintFunc) (Fingerprint, error) {
+	identity, err := identityOf(msg)
+	if err != nil {
+		return Fingerprint{}, fmt.Errorf("%w: %w", ErrNoIdentity, err)
+	}
+	r.Producer, r.ID = identity.Producer, identity.ID
+	if isBlank(identity.ID) {
+		return Fingerprint{}, fmt.Errorf("%w: the id is %s (the message's UUID is %s): configure Identity for what the producer sends",
+			ErrNoIdentity, quote(identity.ID), quote(msg.UUID))
+	}
+	if err := checkLengths(*r); err != nil {
+		return Fingerprint{}, err
+	}
+
+	fingerprint, err := fingerprintOf(msg)
+	if err == nil {
+		r.Fingerprint, err = fingerprint.encode()
 	}
 	if err != nil {
-		return d.fail(StageIdentity, fmt.Errorf("%w: %w", ErrBadFingerprint, err))
+		return Fingerprint{}, fmt.Errorf("%w: %w", ErrBadFingerprint, err)
 	}
-	return nil
+	return fingerprint, nil
+}
+
+// NewRow describes a message for a consumer as an Inbox with these functions does, for what stores messages to be processed later.
+// The error is an *Error that wraps ErrNoIdentity, ErrIdentityTooLong or ErrBadFingerprint.
+func NewRow(consumer string, msg *message.Message, identity IdentityFunc, fingerprint FingerprintFunc) (Row, error) {
+	row := Row{Consumer: consumer}
+	if _, err := row.identify(msg, identity, fingerprint); err != nil {
+		return row, &Error{
+			Consumer:  consumer,
+			Identity:  Identity{Producer: row.Producer, ID: row.ID},
+			Stage:     StageIdentity,
+			Err:       err,
+			permanent: true,
+			final:     true,
+		}
+	}
+	return row, nil
 }
 
 // consumer returns the scope of the message, and refuses a second handler in the scope of the first.

@@ -183,6 +183,10 @@ func IsPoison(err error) bool {
 	}
 }
 
+// IsConflict tells that the database gave up a transaction in favour of another, as often as Config.ConflictRetries allows. Neither the message nor the
+// handler is the cause.
+func IsConflict(err error) bool { return errors.Is(err, errConflict) }
+
 func isPermanent(err error) bool {
 	var mismatch *MismatchError
 	return isAny(err, ErrNoIdentity, ErrIdentityTooLong, ErrBadFingerprint) || errors.As(err, &mismatch)

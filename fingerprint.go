@@ -130,8 +130,8 @@ func (f Fingerprint) encode() (string, error) {
 	return f.Name + ":" + string(f.Sum), nil
 }
 
-// decodeFingerprint is lenient: what it cannot read is a fingerprint of an unknown function, comparable with none.
-func decodeFingerprint(stored string) Fingerprint {
+// DecodeFingerprint reads the form in which a fingerprint is stored. It is lenient: what it cannot read is a fingerprint of an unknown function, comparable with none.
+func DecodeFingerprint(stored string) Fingerprint {
 	name, sum, ok := strings.Cut(stored, ":")
 	if !ok {
 		return Fingerprint{}
@@ -139,8 +139,8 @@ func decodeFingerprint(stored string) Fingerprint {
 	return Fingerprint{Name: name, Sum: []byte(sum)}
 }
 
-// differs tells whether both fingerprints come from the same function and their sums are not the same.
-func (f Fingerprint) differs(other Fingerprint) bool {
+// Differs tells whether both fingerprints come from the same function and their sums are not the same.
+func (f Fingerprint) Differs(other Fingerprint) bool {
 	return f.Name != "" && f.Name == other.Name && !bytes.Equal(f.Sum, other.Sum)
 }
 

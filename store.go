@@ -61,16 +61,20 @@ func (s store) find(ctx context.Context, tx wsql.Tx, row Row) (storedIdentity, b
 		return storedIdentity{}, false, fmt.Errorf("stored fingerprint: %w", err)
 	}
 	return storedIdentity{
-		fingerprint: decodeFingerprint(string(fingerprint)),
+		fingerprint: DecodeFingerprint(string(fingerprint)),
 		age:         max(0, time.Duration(age)*time.Second),
 	}, true, nil
 }
 
 // verify compares the live table with the columns of the dialect.
 func (s store) verify(ctx context.Context, tx wsql.Tx) error {
+	return VerifyTable(ctx, tx, s.schema.Table(), s.schema.DescribeQuery(), s.schema.Columns())
+}
+
+// VerifyTable compares a live table, as describe lists it, with columns, and says what differs and why it matters.
+func VerifyTable(ctx context.Context, tx wsql.ContextExecutor, table string, describe wsql.Query, columns []Column) error {
 	live := map[string]string{}
-	query := s.schema.DescribeQuery()
-	rows, err := tx.QueryContext(ctx, query.Query, query.Args...)
+	rows, err := tx.QueryContext(ctx, describe.Query, describe.Args...)
 	if err != nil {
 		return err
 	}
@@ -85,11 +89,11 @@ func (s store) verify(ctx context.Context, tx wsql.Tx) error {
 		return err
 	}
 	if len(live) == 0 {
-		return fmt.Errorf("table %s does not exist: run InitializeSchema or the dialect's DDL", s.schema.Table())
+		return fmt.Errorf("table %s does not exist: run InitializeSchema or the dialect's DDL", table)
 	}
 
 	var differences []string
-	for _, column := range s.schema.Columns() {
+	for _, column := range columns {
 		columnType, ok := live[column.Name]
 		switch {
 		case !ok:
@@ -99,7 +103,7 @@ func (s store) verify(ctx context.Context, tx wsql.Tx) error {
 		}
 	}
 	if len(differences) > 0 {
-		return fmt.Errorf("table %s is not what the inbox needs: %s", s.schema.Table(), strings.Join(differences, "; "))
+		return fmt.Errorf("table %s is not what the inbox needs: %s", table, strings.Join(differences, "; "))
 	}
 	return nil
 }

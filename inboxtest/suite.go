@@ -47,6 +47,10 @@ const atOnce = 6
 
 // TestSchema runs the whole suite as subtests, several at once.
 func TestSchema(t *testing.T, database Database) {
+	runCases(t, database, slices.Concat(cases...))
+}
+
+func runCases(t *testing.T, database Database, cases []testCase) {
 	queue := make(chan testCase)
 	var workers sync.WaitGroup
 	for range atOnce {
@@ -58,7 +62,7 @@ func TestSchema(t *testing.T, database Database) {
 			}
 		}()
 	}
-	for _, c := range slices.Concat(cases...) {
+	for _, c := range cases {
 		if c.variants || !database.Variant {
 			queue <- c
 		}

@@ -48,6 +48,16 @@ func TestConformance(t *testing.T) {
 	}
 }
 
+func TestDeferred(t *testing.T) {
+	for name, server := range servers {
+		t.Run(name, func(t *testing.T) {
+			for variant := range parameters {
+				t.Run(variant, func(t *testing.T) { inboxtest.TestDeferred(t, database(server, variant)) })
+			}
+		})
+	}
+}
+
 // database makes databases on a server.
 func database(server server, variant string) inboxtest.Database {
 	var outbox inboxtest.OutboxSchema = wsql.DefaultMySQLSchema{}

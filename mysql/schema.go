@@ -26,6 +26,7 @@ import (
 	"github.com/go-sql-driver/mysql"
 
 	"github.com/watermill-inbox/inbox"
+	"github.com/watermill-inbox/inbox/deferred"
 )
 
 // maxIdentifier is the length of names in characters.
@@ -46,6 +47,9 @@ type Schema struct {
 	// Default: inbox_messages.
 	MessagesTable string
 
+	// PendingTable and OutgoingTable are the tables of package deferred. Defaults: inbox_pending, inbox_outgoing.
+	PendingTable, OutgoingTable string
+
 	// MariaDB tells that the server is MariaDB, which spares NoWait a round trip. Default: false, works with both.
 	MariaDB bool
 }
@@ -58,14 +62,20 @@ func (s Schema) name() string {
 }
 
 // Table returns the quoted name of the table of identities. Validate has refused names that cannot be quoted.
-func (s Schema) Table() string {
-	return "`" + strings.ReplaceAll(s.name(), ".", "`.`") + "`"
+func (s Schema) Table() string { return quoted(s.name()) }
+
+func quoted(name string) string {
+	return "`" + strings.ReplaceAll(name, ".", "`.`") + "`"
 }
 
-// Validate reports a table name that cannot be used.
+// Validate reports table names that cannot be used.
 func (s Schema) Validate() error {
-	_, err := inbox.QuoteTable(s.name(), "`", maxIdentifier)
-	return err
+	var errs []error
+	for _, name := range []string{s.name(), s.queueName(deferred.Pending), s.queueName(deferred.Outgoing)} {
+		_, err := inbox.QuoteTable(name, "`", maxIdentifier)
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
 }
 
 // DDL returns the script that creates the table.
@@ -147,9 +157,11 @@ func (s Schema) NoWaitQueries(row inbox.Row) (probe, insert wsql.Query) {
 func (s Schema) NoWaitReadCommitted() bool { return !s.MariaDB }
 
 // DescribeQuery reads information_schema, which shows the tables that the user may use.
-func (s Schema) DescribeQuery() wsql.Query {
-	database, table := "DATABASE()", s.name()
-	if before, after, qualified := strings.Cut(s.name(), "."); qualified {
+func (s Schema) DescribeQuery() wsql.Query { return describe(s.name()) }
+
+func describe(name string) wsql.Query {
+	database, table := "DATABASE()", name
+	if before, after, qualified := strings.Cut(name, "."); qualified {
 		database, table = "'"+before+"'", after
 	}
 	of := " WHERE table_schema = " + database + " AND table_name = '" + table + "'"

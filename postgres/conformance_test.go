@@ -34,6 +34,20 @@ func TestConformance(t *testing.T) {
 	})
 }
 
+func TestDeferred(t *testing.T) {
+	t.Run("pgx", func(t *testing.T) { inboxtest.TestDeferred(t, database(openPgx, true)) })
+	t.Run("database-sql-pgx", func(t *testing.T) { inboxtest.TestDeferred(t, database(openStd("pgx"), false)) })
+	t.Run("database-sql-pq", func(t *testing.T) { inboxtest.TestDeferred(t, database(openStd("postgres"), false)) })
+
+	// Without named prepared statements, as behind PgBouncer.
+	t.Run("pgx-describe-exec", func(t *testing.T) {
+		inboxtest.TestDeferred(t, variant(openPgx, true, "default_query_exec_mode", "describe_exec"))
+	})
+	t.Run("database-sql-pq-binary", func(t *testing.T) {
+		inboxtest.TestDeferred(t, variant(openStd("postgres"), false, "binary_parameters", "yes", "standard_conforming_strings", "off"))
+	})
+}
+
 type openFunc func(t *testing.T, dsn string, connections int) inboxtest.Pool
 
 // database makes databases that are schemas of one database of the server.

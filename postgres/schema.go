@@ -27,6 +27,7 @@ import (
 	"github.com/lib/pq"
 
 	"github.com/watermill-inbox/inbox"
+	"github.com/watermill-inbox/inbox/deferred"
 )
 
 // maxIdentifier is the length in bytes to which PostgreSQL cuts names.
@@ -45,6 +46,9 @@ type Schema struct {
 	// MessagesTable is the table of identities, optionally qualified with a schema ("app.inbox_messages"), its case as
 	// written. Default: inbox_messages.
 	MessagesTable string
+
+	// PendingTable and OutgoingTable are the tables of package deferred. Defaults: inbox_pending, inbox_outgoing.
+	PendingTable, OutgoingTable string
 }
 
 func (s Schema) name() string {
@@ -55,13 +59,19 @@ func (s Schema) name() string {
 }
 
 // Table returns the quoted name of the table of identities. Validate has refused names that cannot be quoted.
-func (s Schema) Table() string {
-	return `"` + strings.ReplaceAll(s.name(), ".", `"."`) + `"`
+func (s Schema) Table() string { return quoted(s.name()) }
+
+func quoted(name string) string {
+	return `"` + strings.ReplaceAll(name, ".", `"."`) + `"`
 }
 
-// Validate reports a table name that cannot be used.
+// Validate reports table names that cannot be used.
 func (s Schema) Validate() error {
 	_, err := inbox.QuoteTable(s.name(), `"`, maxIdentifier)
+	for _, queue := range []deferred.Queue{deferred.Pending, deferred.Outgoing} {
+		_, queueErr := inbox.QuoteTable(s.queueName(queue), `"`, maxIdentifier-len(longestIndexSuffix))
+		err = errors.Join(err, queueErr)
+	}
 	return err
 }
 
@@ -70,10 +80,12 @@ func (s Schema) DDL() string {
 	return strings.ReplaceAll(ddl, "{{table}}", s.Table())
 }
 
+var schemaLock = wsql.Query{Query: "SELECT pg_advisory_xact_lock(hashtextextended('watermill-inbox schema', 0))"}
+
 // SchemaInitializingQueries returns DDL behind a lock, because CREATE TABLE IF NOT EXISTS fails when two sessions run it at once.
 func (s Schema) SchemaInitializingQueries() []wsql.Query {
 	return []wsql.Query{
-		{Query: "SELECT pg_advisory_xact_lock(hashtextextended('watermill-inbox schema', 0))"},
+		schemaLock,
 		{Query: s.DDL()},
 	}
 }
@@ -138,7 +150,9 @@ func (s Schema) SelectQuery(row inbox.Row) wsql.Query {
 }
 
 // DescribeQuery reads the catalog, whose view of columns needs no privilege on the table.
-func (s Schema) DescribeQuery() wsql.Query {
+func (s Schema) DescribeQuery() wsql.Query { return describe(s.Table()) }
+
+func describe(table string) wsql.Query {
 	return wsql.Query{
 		Query: `SELECT a.attname::text, format_type(a.atttypid, a.atttypmod) || CASE WHEN a.attnotnull THEN ' not null' ELSE '' END
 			FROM pg_attribute a WHERE a.attrelid = to_regclass($1) AND a.attnum > 0 AND NOT a.attisdropped
@@ -152,7 +166,7 @@ func (s Schema) DescribeQuery() wsql.Query {
 			UNION ALL
 			SELECT 'persistence', CASE relpersistence WHEN 'p' THEN 'permanent' WHEN 'u' THEN 'unlogged' ELSE 'temporary' END
 			FROM pg_class WHERE oid = to_regclass($1)`,
-		Args: []any{s.Table()},
+		Args: []any{table},
 	}
 }
 

@@ -34,6 +34,19 @@ func TestConformance(t *testing.T) {
 	})
 }
 
+func TestDeferred(t *testing.T) {
+	t.Run("modernc", func(t *testing.T) {
+		inboxtest.TestDeferred(t, database("sqlite", func(busy string) url.Values {
+			return url.Values{"_pragma": {"journal_mode(WAL)", "busy_timeout(" + busy + ")"}, "_txlock": {"immediate"}}
+		}, false))
+	})
+	t.Run("modernc-deferred", func(t *testing.T) {
+		inboxtest.TestDeferred(t, database("sqlite", func(busy string) url.Values {
+			return url.Values{"_pragma": {"journal_mode(WAL)", "busy_timeout(" + busy + ")"}}
+		}, true))
+	})
+}
+
 // database makes databases that are files. The parameters of the DSN depend on the busy timeout in milliseconds.
 func database(driver string, parameters func(busy string) url.Values, variant bool) inboxtest.Database {
 	return inboxtest.Database{

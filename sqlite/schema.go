@@ -18,6 +18,7 @@ package sqlite
 import (
 	_ "embed"
 	"encoding/hex"
+	"errors"
 	"reflect"
 	"strconv"
 	"strings"
@@ -25,6 +26,7 @@ import (
 	wsql "github.com/ThreeDotsLabs/watermill-sql/v4/pkg/sql"
 
 	"github.com/watermill-inbox/inbox"
+	"github.com/watermill-inbox/inbox/deferred"
 )
 
 // maxIdentifier is not SQLite's limit, it has none, but that of the other dialects.
@@ -42,6 +44,9 @@ var (
 type Schema struct {
 	// MessagesTable is the table of identities, optionally qualified with an attached database. Default: inbox_messages.
 	MessagesTable string
+
+	// PendingTable and OutgoingTable are the tables of package deferred. Defaults: inbox_pending, inbox_outgoing.
+	PendingTable, OutgoingTable string
 }
 
 func (s Schema) name() string {
@@ -52,14 +57,20 @@ func (s Schema) name() string {
 }
 
 // Table returns the quoted name of the table of identities. Validate has refused names that cannot be quoted.
-func (s Schema) Table() string {
-	return `"` + strings.ReplaceAll(s.name(), ".", `"."`) + `"`
+func (s Schema) Table() string { return quoted(s.name()) }
+
+func quoted(name string) string {
+	return `"` + strings.ReplaceAll(name, ".", `"."`) + `"`
 }
 
-// Validate reports a table name that cannot be used.
+// Validate reports table names that cannot be used.
 func (s Schema) Validate() error {
-	_, err := inbox.QuoteTable(s.name(), `"`, maxIdentifier)
-	return err
+	var errs []error
+	for _, name := range []string{s.name(), s.queueName(deferred.Pending), s.queueName(deferred.Outgoing)} {
+		_, err := inbox.QuoteTable(name, `"`, maxIdentifier)
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
 }
 
 // DDL returns the script that creates the table.
@@ -125,9 +136,11 @@ func (s Schema) TransactionCheckQuery(row inbox.Row) wsql.Query {
 func (s Schema) CommitReportsLoss() bool { return true }
 
 // DescribeQuery lists the columns, each with its place in the primary key.
-func (s Schema) DescribeQuery() wsql.Query {
-	database, table := "main", s.name()
-	if before, after, qualified := strings.Cut(s.name(), "."); qualified {
+func (s Schema) DescribeQuery() wsql.Query { return describe(s.name()) }
+
+func describe(name string) wsql.Query {
+	database, table := "main", name
+	if before, after, qualified := strings.Cut(name, "."); qualified {
 		database, table = before, after
 	}
 	return wsql.Query{

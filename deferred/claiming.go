@@ -1,0 +1,182 @@
+package deferred
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+	wsql "github.com/ThreeDotsLabs/watermill-sql/v4/pkg/sql"
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/watermill-inbox/inbox"
+	"github.com/watermill-inbox/inbox/internal/sqltx"
+)
+
+// recheckWaiting is how often a message that waits for its ordering key is looked at although nothing told that its turn has come: the worker that
+// should have told disappeared, or someone deleted the message before it by hand.
+func (s *subscription) recheckWaiting() time.Duration { return s.config.Lease }
+
+// claim takes up to limit messages of a state. It reports how many, and whether there may be more.
+func (s *subscription) claim(state State, limit int) (claimed int, more bool, err error) {
+	token, sent := newToken(), time.Now()
+	var claims []*claim
+	err = s.queue.retryConflicts(s.ctx, func() error {
+		token, sent = newToken(), time.Now()
+		claims, more = nil, false
+		err := s.queue.once(s.ctx, func(ctx context.Context, tx wsql.Tx) (err error) {
+			claims, more, err = s.claimIn(ctx, tx, state, limit, token)
+			return err
+		})
+		if err != nil && len(claims) > 0 {
+			s.doubtful = append(s.doubtful, token) // perhaps committed
+		}
+		return err
+	})
+	if err != nil {
+		return 0, false, err
+	}
+	if state == StateSuspect && len(claims) == 0 {
+		s.noSuspects()
+	}
+	s.doubtful = nil
+	for _, c := range claims {
+		c.setLease(sent.Add(s.config.Lease))
+		ctx, cancel := context.WithCancel(s.ctx)
+		c.cancelMsg = cancel
+		c.msg.SetContext(ctx)
+		inbox.SetClaim(c.msg, c)
+	}
+	s.add(claims, state == StateSuspect && len(claims) > 0)
+	return len(claims), more, nil
+}
+
+func (s *subscription) noSuspects() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.suspectDue = false
+}
+
+func (s *subscription) claimIn(ctx context.Context, tx wsql.Tx, state State, limit int, token int64) (claims []*claim, more bool, err error) {
+	run := func(query wsql.Query) error {
+		_, err := tx.ExecContext(ctx, query.Query, query.Args...)
+		return err
+	}
+	if first := s.queue.ClaimFirst(s.config.Queue); !first.IsZero() {
+		if err := run(first); err != nil {
+			return nil, false, err
+		}
+	}
+	for _, doubtful := range s.doubtful {
+		if err := run(s.queue.undo(s.config.Consumer, s.topic, doubtful)); err != nil {
+			return nil, false, err
+		}
+	}
+	found, err := s.readDue(ctx, tx, state, limit, token)
+	if err != nil || len(found) == 0 {
+		return nil, false, err
+	}
+	behind, err := s.behind(ctx, tx, found)
+	if err != nil {
+		return nil, false, err
+	}
+	var seqs, unreadable []int64
+	for _, c := range found {
+		switch {
+		case slices.Contains(behind, c.seq):
+		case c.msg == nil:
+			unreadable = append(unreadable, c.seq)
+		default:
+			claims, seqs = append(claims, c), append(seqs, c.seq)
+		}
+	}
+	if len(unreadable) > 0 {
+		if err := run(s.queue.bury(unreadable, reasonUnreadable)); err != nil {
+			return nil, false, err
+		}
+	}
+	if len(behind) > 0 {
+		if err := run(s.queue.move(behind, StateWaiting, s.recheckWaiting())); err != nil {
+			return nil, false, err
+		}
+	}
+	if len(claims) > 0 {
+		if err := run(s.queue.statements.claim(seqs, token, s.config.Lease)); err != nil {
+			return nil, false, err
+		}
+	}
+	return claims, len(found) == limit, nil
+}
+
+// readDue locks and reads messages. One that cannot be read is kept out of the way of the others.
+func (s *subscription) readDue(ctx context.Context, tx wsql.Tx, state State, limit int, token int64) ([]*claim, error) {
+	query := s.queue.due(s.config.Consumer, s.topic, state, limit)
+	rows, err := tx.QueryContext(ctx, query.Query, query.Args...)
+	if err != nil {
+		return nil, err
+	}
+	var found []*claim
+	for rows.Next() {
+		var (
+			c                                                       = &claim{table: s.queue, topic: s.topic, token: token}
+			producer, id, fingerprint, key, uuid, metadata, payload []byte
+			receivedAt                                              int64
+		)
+		if err := rows.Scan(&c.seq, &producer, &id, &fingerprint, &key, &uuid, &metadata, &payload, &c.attempts, &receivedAt); err != nil {
+			return nil, errors.Join(err, rows.Close())
+		}
+		c.attempts++
+		c.orderingKey, c.received = string(key), time.UnixMicro(receivedAt)
+		c.row = inbox.Row{Consumer: s.config.Consumer, Producer: string(producer), ID: string(id), Fingerprint: string(fingerprint)}
+		if c.msg, err = messageOf(c.row.ID, uuid, metadata, payload); err != nil {
+			s.logger.Error("Stored message cannot be read and is dead", err, s.fields.Add(watermill.LogFields{"message_id": c.row.ID}))
+		}
+		found = append(found, c)
+	}
+	return found, errors.Join(sqltx.RowsErr(rows), rows.Close())
+}
+
+// messageOf makes the message as it was received.
+func messageOf(id string, uuid, metadata, payload []byte) (*message.Message, error) {
+	decoded, err := decodeMetadata(metadata)
+	if err != nil {
+		return nil, err
+	}
+	if len(uuid) > 0 {
+		id = string(uuid[1:])
+	}
+	msg := message.NewMessage(id, slices.Clone(payload))
+	msg.Metadata = decoded
+	return msg, nil
+}
+
+// behind returns which of the locked messages must wait for another one with their ordering key.
+func (s *subscription) behind(ctx context.Context, tx wsql.Tx, found []*claim) ([]int64, error) {
+	var seqs []int64
+	for _, c := range found {
+		if c.orderingKey != "" {
+			seqs = append(seqs, c.seq)
+		}
+	}
+	if len(seqs) == 0 {
+		return nil, nil
+	}
+	return readNumbers(ctx, tx, s.queue.behind(seqs, s.config.DeadLetsGo))
+}
+
+func readNumbers(ctx context.Context, tx wsql.Tx, query wsql.Query) ([]int64, error) {
+	rows, err := tx.QueryContext(ctx, query.Query, query.Args...)
+	if err != nil {
+		return nil, err
+	}
+	var numbers []int64
+	for rows.Next() {
+		var number int64
+		if err := rows.Scan(&number); err != nil {
+			return nil, errors.Join(err, rows.Close())
+		}
+		numbers = append(numbers, number)
+	}
+	return numbers, errors.Join(sqltx.RowsErr(rows), rows.Close())
+}

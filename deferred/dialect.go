@@ -1,0 +1,87 @@
+package deferred
+
+import (
+	"database/sql"
+	"fmt"
+
+	wsql "github.com/ThreeDotsLabs/watermill-sql/v4/pkg/sql"
+
+	"github.com/watermill-inbox/inbox"
+)
+
+// Names of the tables when a dialect is given none.
+const (
+	DefaultPendingTable  = "inbox_pending"
+	DefaultOutgoingTable = "inbox_outgoing"
+)
+
+// Queue is one of the two tables that messages wait in.
+type Queue int
+
+const (
+	// Pending holds received messages until they are processed. An identity is in it once for each consumer and topic.
+	Pending Queue = iota
+
+	// Outgoing holds produced messages until they are relayed. Nothing in it is unique.
+	Outgoing
+)
+
+// Dialect is what a SQL dialect knows beyond inbox.Schema for durable queues. It is an optional interface of a Schema; postgres.Schema,
+// mysql.Schema and sqlite.Schema have it. It is a set of differences: the statements themselves, the same for all databases, are in
+// this package.
+//
+// Implementations must be safe for concurrent use and must not change.
+type Dialect interface {
+	inbox.Schema
+
+	// QueueTable returns the quoted name of the table. Validate has refused names that cannot be quoted.
+	QueueTable(queue Queue) string
+
+	// QueueDDL returns the script that creates the table, for users who keep migrations of their own.
+	QueueDDL(queue Queue) string
+
+	// QueueInitializingQueries returns the statements that create the table. They are safe to run again and by many instances at once.
+	QueueInitializingQueries(queue Queue) []wsql.Query
+
+	// QueueDescribeQuery and QueueColumns are for the verification of the live table; see inbox.Schema.
+	QueueDescribeQuery(queue Queue) wsql.Query
+	QueueColumns(queue Queue) []inbox.Column
+
+	// AppendBytes appends a literal for any bytes.
+	AppendBytes(statement []byte, value string) []byte
+
+	// Now is an expression for the database's clock in microseconds since 1970 UTC. It has one value in a statement, at the
+	// earliest that of the statement's begin.
+	Now() string
+
+	// IgnoreDuplicates ends an INSERT … SELECT so that rows whose key is in the table are left out.
+	IgnoreDuplicates() string
+
+	// SkipLocked ends a SELECT so that it locks its rows and leaves out those that are locked. It is empty for engines with
+	// one writer, whose transactions start as the writer with ClaimFirst.
+	SkipLocked() string
+
+	// ClaimFirst is a statement that changes nothing and makes the transaction the writer. Zero: not needed.
+	ClaimFirst(queue Queue) wsql.Query
+
+	// QueueTxOptions are those of all transactions on a queue that are not a handler's. Nil: the default.
+	QueueTxOptions() *sql.TxOptions
+
+	// OneWriter tells that only one transaction can write at a time, so that a second message in flight would only wait.
+	OneWriter() bool
+}
+
+// dialectOf finds the Dialect of a schema.
+func dialectOf(schema inbox.Schema) (Dialect, error) {
+	if schema == nil {
+		return nil, fmt.Errorf("Schema is missing: set postgres.Schema{}, mysql.Schema{} or sqlite.Schema{}")
+	}
+	dialect, ok := schema.(Dialect)
+	if !ok {
+		return nil, fmt.Errorf("Schema: %T has no tables for deferred messages: it must implement deferred.Dialect, as postgres.Schema, mysql.Schema and sqlite.Schema do", schema)
+	}
+	if err := schema.Validate(); err != nil {
+		return nil, fmt.Errorf("Schema: %w", err)
+	}
+	return dialect, nil
+}

@@ -1,0 +1,2 @@
+// Package deferred stores messages first, acks the broker, and processes them later.
+package deferred

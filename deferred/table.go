@@ -1,0 +1,168 @@
+package deferred
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+	wsql "github.com/ThreeDotsLabs/watermill-sql/v4/pkg/sql"
+	"github.com/cenkalti/backoff/v5"
+
+	"github.com/watermill-inbox/inbox"
+	"github.com/watermill-inbox/inbox/internal/sqltx"
+)
+
+// table runs the statements of one queue.
+type table struct {
+	statements
+	runner  *sqltx.Runner
+	timeout time.Duration
+	logger  watermill.LoggerAdapter
+}
+
+func newTable(db wsql.Beginner, schema inbox.Schema, queue Queue, timeout time.Duration, logger watermill.LoggerAdapter) (*table, error) {
+	dialect, err := dialectOf(schema)
+	if err != nil {
+		return nil, err
+	}
+	if err := sqltx.CheckPool(db); err != nil {
+		return nil, err
+	}
+	if logger == nil {
+		logger = watermill.NopLogger{}
+	}
+	return &table{
+		statements: statements{dialect, queue},
+		runner:     &sqltx.Runner{DB: db, Timeout: timeout, Logger: logger},
+		timeout:    timeout,
+		logger:     logger,
+	}, nil
+}
+
+// on is the same table reached through another pool or connection.
+func (t *table) on(db wsql.Beginner) *table {
+	other := *t
+	other.runner = &sqltx.Runner{DB: db, Timeout: t.timeout, Logger: t.logger}
+	return &other
+}
+
+const initializeTimeout = time.Minute
+
+// initialize creates the table of the queue and that of the identities, which the statements of a queue read.
+func (t *table) initialize(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, initializeTimeout)
+	defer cancel()
+	queries := append(t.SchemaInitializingQueries(), t.QueueInitializingQueries(t.queue)...)
+	err := t.retryConflicts(ctx, func() error {
+		return t.runner.InTx(ctx, nil, func(tx wsql.Tx) error {
+			for _, query := range queries {
+				if _, err := tx.ExecContext(ctx, query.Query, query.Args...); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	})
+	if err != nil {
+		return fmt.Errorf("deferred: initialize schema: %w", err)
+	}
+	return t.verify(ctx)
+}
+
+// verify compares the live table with the dialect's DDL.
+func (t *table) verify(ctx context.Context) error {
+	err := t.retryConflicts(ctx, func() error {
+		return t.runner.InTx(ctx, nil, func(tx wsql.Tx) error {
+			return inbox.VerifyTable(ctx, tx, t.tableName(), t.QueueDescribeQuery(t.queue), t.QueueColumns(t.queue))
+		})
+	})
+	if err != nil {
+		return fmt.Errorf("deferred: verify schema: %w", err)
+	}
+	return nil
+}
+
+// once runs fn in a short transaction of its own.
+func (t *table) once(ctx context.Context, fn func(ctx context.Context, tx wsql.Tx) error) error {
+	ctx, cancel := context.WithTimeout(ctx, t.timeout)
+	defer cancel()
+	return t.runner.InTx(ctx, t.QueueTxOptions(), func(tx wsql.Tx) error { return fn(ctx, tx) })
+}
+
+// repeat runs fn, which must be safe to repeat, in short transactions until one is known to be committed: conflicts, lost connections and COMMITs without
+// an answer are tried again for as long as Timeout allows.
+func (t *table) repeat(ctx context.Context, fn func(ctx context.Context, tx wsql.Tx) error) error {
+	ctx, cancel := context.WithTimeout(ctx, 2*t.timeout) // a COMMIT without an answer alone takes one
+	defer cancel()
+	return t.retryConflicts(ctx, func() error { return t.once(ctx, fn) })
+}
+
+// exec runs statements in one short transaction and reports how many rows the first one affected.
+func (t *table) exec(ctx context.Context, queries ...wsql.Query) (int64, error) {
+	var affected int64
+	err := t.once(ctx, func(ctx context.Context, tx wsql.Tx) error {
+		for n, query := range queries {
+			result, err := tx.ExecContext(ctx, query.Query, query.Args...)
+			if err != nil {
+				return err
+			}
+			if n > 0 {
+				continue
+			}
+			if affected, err = result.RowsAffected(); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return affected, err
+}
+
+// retryConflicts tries fn again, with jitter, while the database gives way to another transaction or does not answer.
+func (t *table) retryConflicts(ctx context.Context, fn func() error) error {
+	waits := jitter(5*time.Millisecond, 500*time.Millisecond)
+	for {
+		err := fn()
+		if err == nil || !t.transient(err) {
+			return err
+		}
+		if !sleep(ctx, waits.NextBackOff()) {
+			return err
+		}
+	}
+}
+
+// transient tells errors after which the same transaction may succeed, or may have been committed.
+func (t *table) transient(err error) bool {
+	switch t.Classify(err) {
+	case inbox.ClassConflict, inbox.ClassLockTimeout, inbox.ClassUnavailable, inbox.ClassDuplicate:
+		return true
+	}
+	return errors.Is(err, errVanished) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, sql.ErrTxDone)
+}
+
+// jitter doubles from first to last, each wait anything from zero to its interval.
+func jitter(first, last time.Duration) *backoff.ExponentialBackOff {
+	b := backoff.NewExponentialBackOff()
+	b.InitialInterval = first / 2
+	b.MaxInterval = last / 2
+	b.Multiplier = 2
+	b.RandomizationFactor = 1
+	b.Reset()
+	return b
+}
+
+// sleep reports whether it slept to the end.
+func sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return ctx.Err() == nil
+	case <-ctx.Done():
+		return false
+	}
+}

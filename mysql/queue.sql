@@ -1,0 +1,26 @@
+-- Messages that wait, {{purpose}}.
+-- Times are microseconds since 1970 UTC. state: 0 pending, 1 crash suspect, 2 claimed, 3 waiting for its ordering key, 4 dead.
+CREATE TABLE IF NOT EXISTS {{table}} (
+    `seq`          BIGINT         NOT NULL AUTO_INCREMENT PRIMARY KEY,
+    `consumer`     VARBINARY(255) NOT NULL,
+    `topic`        VARBINARY(255) NOT NULL,
+    `producer`     VARBINARY(512) NOT NULL,
+    `message_id`   VARBINARY(512) NOT NULL,
+    `fingerprint`  VARBINARY(128) NOT NULL,
+    `ordering_key` VARBINARY(512) NOT NULL,
+    `uuid`         VARBINARY(513) NOT NULL COMMENT 'empty if it is the message_id, else = and the UUID',
+    `metadata`     LONGBLOB       NOT NULL,
+    `payload`      LONGBLOB       NOT NULL,
+    `reception`    BIGINT         NOT NULL COMMENT 'random number of the insert',
+    `received_at`  BIGINT         NOT NULL,
+    `state`        SMALLINT       NOT NULL DEFAULT 0,
+    `due_at`       BIGINT         NOT NULL COMMENT 'available from, lease end, next look, or time of death',
+    `token`        BIGINT         NOT NULL DEFAULT 0 COMMENT 'of the claim',
+    `attempts`     INT            NOT NULL DEFAULT 0,
+    `reason`       VARBINARY(255) NOT NULL DEFAULT '',
+    `last_error`   VARBINARY(2048) NOT NULL DEFAULT '',
+    `claimed_key`  VARBINARY(512) GENERATED ALWAYS AS (CASE WHEN `state` = 2 AND `ordering_key` <> '' THEN `ordering_key` END) STORED,
+    INDEX `due` (`consumer`, `topic`, `state`, `due_at`, `seq`),
+    INDEX `ordering` (`consumer`, `topic`, `ordering_key`, `seq`),
+    UNIQUE INDEX `claimed` (`consumer`, `topic`, `claimed_key`){{unique}}
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;

@@ -1,0 +1,26 @@
+-- Messages that wait, {{purpose}}.
+-- Times are microseconds since 1970 UTC. state: 0 pending, 1 crash suspect, 2 claimed, 3 waiting for its ordering key, 4 dead.
+CREATE TABLE IF NOT EXISTS {{table}} (
+    seq          INTEGER PRIMARY KEY AUTOINCREMENT,
+    consumer     BLOB    NOT NULL,
+    topic        BLOB    NOT NULL,
+    producer     BLOB    NOT NULL,
+    message_id   BLOB    NOT NULL,
+    fingerprint  BLOB    NOT NULL,
+    ordering_key BLOB    NOT NULL,
+    uuid         BLOB    NOT NULL, -- x'' if it is the message_id, else '=' and the UUID
+    metadata     BLOB    NOT NULL,
+    payload      BLOB    NOT NULL,
+    reception    INTEGER NOT NULL, -- random number of the insert
+    received_at  INTEGER NOT NULL,
+    state        INTEGER NOT NULL DEFAULT 0,
+    due_at       INTEGER NOT NULL, -- available from, lease end, next look, or time of death
+    token        INTEGER NOT NULL DEFAULT 0, -- of the claim
+    attempts     INTEGER NOT NULL DEFAULT 0,
+    reason       BLOB    NOT NULL DEFAULT x'',
+    last_error   BLOB    NOT NULL DEFAULT x''
+);
+CREATE INDEX IF NOT EXISTS {{index_due}} ON {{relation}} (consumer, topic, state, due_at, seq);
+CREATE INDEX IF NOT EXISTS {{index_key}} ON {{relation}} (consumer, topic, ordering_key, seq) WHERE ordering_key <> x'';
+CREATE UNIQUE INDEX IF NOT EXISTS {{index_claimed}} ON {{relation}} (consumer, topic, ordering_key) WHERE ordering_key <> x'' AND state = 2;
+{{unique}}
