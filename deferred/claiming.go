@@ -2,7 +2,6 @@ package deferred
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"time"
 
@@ -11,7 +10,6 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/watermill-inbox/inbox"
-	"github.com/watermill-inbox/inbox/internal/sqltx"
 )
 
 // recheckWaiting is how often a message that waits for its ordering key is looked at although nothing told that its turn has come: the worker that
@@ -111,20 +109,16 @@ func (s *subscription) claimIn(ctx context.Context, tx wsql.Tx, state State, lim
 
 // readDue locks and reads messages. One that cannot be read is kept out of the way of the others.
 func (s *subscription) readDue(ctx context.Context, tx wsql.Tx, state State, limit int, token int64) ([]*claim, error) {
-	query := s.queue.due(s.config.Consumer, s.topic, state, limit)
-	rows, err := tx.QueryContext(ctx, query.Query, query.Args...)
-	if err != nil {
-		return nil, err
-	}
 	var found []*claim
-	for rows.Next() {
+	err := each(ctx, tx, s.queue.due(s.config.Consumer, s.topic, state, limit), func(scan func(...any) error) error {
 		var (
 			c                                                       = &claim{table: s.queue, topic: s.topic, token: token}
 			producer, id, fingerprint, key, uuid, metadata, payload []byte
 			receivedAt                                              int64
 		)
-		if err := rows.Scan(&c.seq, &producer, &id, &fingerprint, &key, &uuid, &metadata, &payload, &c.attempts, &receivedAt); err != nil {
-			return nil, errors.Join(err, rows.Close())
+		err := scan(&c.seq, &producer, &id, &fingerprint, &key, &uuid, &metadata, &payload, &c.attempts, &receivedAt)
+		if err != nil {
+			return err
 		}
 		c.attempts++
 		c.orderingKey, c.received = string(key), time.UnixMicro(receivedAt)
@@ -133,8 +127,17 @@ func (s *subscription) readDue(ctx context.Context, tx wsql.Tx, state State, lim
 			s.logger.Error("Stored message cannot be read and is dead", err, s.fields.Add(watermill.LogFields{"message_id": c.row.ID}))
 		}
 		found = append(found, c)
+		return nil
+	})
+	return found, err
+}
+
+// uuidOf reads the column uuid.
+func uuidOf(id string, stored []byte) string {
+	if len(stored) == 0 {
+		return id
 	}
-	return found, errors.Join(sqltx.RowsErr(rows), rows.Close())
+	return string(stored[1:])
 }
 
 // messageOf makes the message as it was received.
@@ -143,10 +146,7 @@ func messageOf(id string, uuid, metadata, payload []byte) (*message.Message, err
 	if err != nil {
 		return nil, err
 	}
-	if len(uuid) > 0 {
-		id = string(uuid[1:])
-	}
-	msg := message.NewMessage(id, slices.Clone(payload))
+	msg := message.NewMessage(uuidOf(id, uuid), slices.Clone(payload))
 	msg.Metadata = decoded
 	return msg, nil
 }
@@ -165,18 +165,12 @@ func (s *subscription) behind(ctx context.Context, tx wsql.Tx, found []*claim) (
 	return readNumbers(ctx, tx, s.queue.behind(seqs, s.config.DeadLetsGo))
 }
 
-func readNumbers(ctx context.Context, tx wsql.Tx, query wsql.Query) ([]int64, error) {
-	rows, err := tx.QueryContext(ctx, query.Query, query.Args...)
-	if err != nil {
-		return nil, err
-	}
-	var numbers []int64
-	for rows.Next() {
+func readNumbers(ctx context.Context, tx wsql.Tx, query wsql.Query) (numbers []int64, err error) {
+	err = each(ctx, tx, query, func(scan func(...any) error) error {
 		var number int64
-		if err := rows.Scan(&number); err != nil {
-			return nil, errors.Join(err, rows.Close())
-		}
+		err := scan(&number)
 		numbers = append(numbers, number)
-	}
-	return numbers, errors.Join(sqltx.RowsErr(rows), rows.Close())
+		return err
+	})
+	return numbers, err
 }

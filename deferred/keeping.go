@@ -149,24 +149,12 @@ func (k *keeper) renewNow(ctx context.Context, claims []*claim) (map[[2]int64]bo
 }
 
 func (k *keeper) readHeld(ctx context.Context, tx wsql.Tx, claims []*claim, held map[[2]int64]bool) error {
-	query := k.queue.held(claims)
-	rows, err := tx.QueryContext(ctx, query.Query, query.Args...)
-	if err != nil {
-		return err
-	}
-	for rows.Next() {
+	return each(ctx, tx, k.queue.held(claims), func(scan func(...any) error) error {
 		var pair [2]int64
-		if err := rows.Scan(&pair[0], &pair[1]); err != nil {
-			_ = rows.Close()
-			return err
-		}
+		err := scan(&pair[0], &pair[1])
 		held[pair] = true
-	}
-	if err := sqltx.RowsErr(rows); err != nil {
-		_ = rows.Close()
 		return err
-	}
-	return rows.Close()
+	})
 }
 
 // loseUnlessSettled ends a claim whose row is gone, unless it is gone because the message was just processed.
@@ -347,27 +335,16 @@ func (k *keeper) sweepWaiting(ctx context.Context, tx wsql.Tx) (int, error) {
 }
 
 func (k *keeper) readExpired(ctx context.Context, tx wsql.Tx, state State) ([]expiredMessage, error) {
-	query := k.queue.expired(k.config.Consumer, k.topic, state, sweepLimit)
-	rows, err := tx.QueryContext(ctx, query.Query, query.Args...)
-	if err != nil {
-		return nil, err
-	}
 	var found []expiredMessage
-	for rows.Next() {
+	err := each(ctx, tx, k.queue.expired(k.config.Consumer, k.topic, state, sweepLimit), func(scan func(...any) error) error {
 		var (
 			m   expiredMessage
 			key []byte
 		)
-		if err := rows.Scan(&m.seq, &m.attempts, &key); err != nil {
-			_ = rows.Close()
-			return nil, err
-		}
+		err := scan(&m.seq, &m.attempts, &key)
 		m.orderingKey = string(key)
 		found = append(found, m)
-	}
-	if err := sqltx.RowsErr(rows); err != nil {
-		_ = rows.Close()
-		return nil, err
-	}
-	return found, rows.Close()
+		return err
+	})
+	return found, err
 }

@@ -14,7 +14,6 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/watermill-inbox/inbox"
-	"github.com/watermill-inbox/inbox/internal/sqltx"
 )
 
 // ReceiveOutcome is what became of one message. The zero value is none.
@@ -309,35 +308,28 @@ type rowOutcome struct {
 var errVanished = errors.New("a message was neither stored nor found: it was processed or removed at the same time")
 
 func (t *table) readOutcomes(ctx context.Context, tx wsql.Tx, stored []storedMessage) ([]rowOutcome, error) {
-	query := t.outcomes(stored)
-	rows, err := tx.QueryContext(ctx, query.Query, query.Args...)
-	if err != nil {
-		return nil, err
-	}
 	found, seen := make([]rowOutcome, len(stored)), 0
-	for rows.Next() {
+	err := each(ctx, tx, t.outcomes(stored), func(scan func(...any) error) error {
 		var (
 			n, processed         int
 			outcome              rowOutcome
 			pending, inProcessed []byte
 		)
-		if err := rows.Scan(&n, &outcome.reception, &pending, &processed, &inProcessed); err != nil {
-			return nil, errors.Join(err, rows.Close())
+		if err := scan(&n, &outcome.reception, &pending, &processed, &inProcessed); err != nil {
+			return err
 		}
 		outcome.fingerprint, outcome.processed, outcome.processedFingerprint = string(pending), processed == 1, string(inProcessed)
 		if outcome.reception == 0 && !outcome.processed {
-			return nil, errors.Join(errVanished, rows.Close())
+			return errVanished
 		}
 		found[n] = outcome
 		seen++
+		return nil
+	})
+	if err == nil && seen != len(stored) {
+		err = fmt.Errorf("the database told the outcome of %d messages, not %d", seen, len(stored))
 	}
-	if err := errors.Join(sqltx.RowsErr(rows), rows.Close()); err != nil {
-		return nil, err
-	}
-	if seen != len(stored) {
-		return nil, fmt.Errorf("the database told the outcome of %d messages, not %d", seen, len(stored))
-	}
-	return found, nil
+	return found, err
 }
 
 func differ(stored, received string) bool {

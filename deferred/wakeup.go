@@ -1,6 +1,10 @@
 package deferred
 
-import "sync"
+import (
+	"sync"
+
+	"github.com/watermill-inbox/inbox"
+)
 
 // Wakeup connects Receivers with the Subscribers of the same process, so that a stored message is claimed at once instead of at
 // the next poll. One Wakeup may serve any number of both; who is woken for nothing finds nothing. The zero value is ready to use, and it
@@ -25,6 +29,16 @@ func (w *Wakeup) Wake() {
 		}
 	}
 }
+
+// ObserveDelivery wakes the Subscribers when an Inbox has committed a message, and with it what its handler put into an Outbox. It makes the Wakeup an
+// inbox.Observer.
+func (w *Wakeup) ObserveDelivery(report inbox.DeliveryReport) {
+	if report.Outcome == inbox.Processed {
+		w.Wake()
+	}
+}
+
+var _ inbox.Observer = (*Wakeup)(nil)
 
 // listen returns a channel that receives after Wake, and a function that ends it.
 func (w *Wakeup) listen() (<-chan struct{}, func()) {

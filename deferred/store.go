@@ -1,0 +1,302 @@
+package deferred
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+	wsql "github.com/ThreeDotsLabs/watermill-sql/v4/pkg/sql"
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/watermill-inbox/inbox"
+	"github.com/watermill-inbox/inbox/internal/sqltx"
+)
+
+const defaultTimeout = 5 * time.Second
+
+// Store is what an operator sees of a queue and may change in it. It needs no running Receiver or Subscriber. It is safe for concurrent use.
+type Store struct {
+	queue *table
+}
+
+// NewStore makes a Store of one queue on the database that the Subscriber uses. A nil logger logs nothing.
+func NewStore(db wsql.Beginner, schema inbox.Schema, queue Queue, logger watermill.LoggerAdapter) (*Store, error) {
+	if queue != Pending && queue != Outgoing {
+		return nil, fmt.Errorf("deferred: new store: queue is neither Pending nor Outgoing: %d", int(queue))
+	}
+	t, err := newTable(db, schema, queue, defaultTimeout, logger)
+	if err != nil {
+		return nil, fmt.Errorf("deferred: new store: %w", err)
+	}
+	return &Store{t}, nil
+}
+
+// Count is how many messages of one consumer and topic are in each state, whether anybody runs that consumer or not.
+type Count struct {
+	Consumer string
+	Topic    string
+
+	Pending, Suspect, Claimed, Waiting, Dead int64
+
+	// Oldest is the age of the oldest message that is not dead, counted from its reception; zero if there is none. It is the number to
+	// watch: it grows when a consumer does not keep up, or does not run.
+	Oldest time.Duration
+}
+
+// Count returns the counts of all consumers and topics that have messages, by the database's clock. It reads an index, but all of it.
+func (s *Store) Count(ctx context.Context) ([]Count, error) {
+	var counts []Count
+	err := s.queue.repeat(ctx, func(ctx context.Context, tx wsql.Tx) error {
+		counts = nil
+		var last *Count
+		return each(ctx, tx, s.queue.counts(), func(scan func(...any) error) error {
+			var (
+				consumer, topic []byte
+				state           State
+				n, age          int64
+			)
+			if err := scan(&consumer, &topic, &state, &n, &age); err != nil {
+				return err
+			}
+			if last == nil || last.Consumer != string(consumer) || last.Topic != string(topic) {
+				counts = append(counts, Count{Consumer: string(consumer), Topic: string(topic)})
+				last = &counts[len(counts)-1]
+			}
+			last.add(state, n, time.Duration(age)*time.Microsecond)
+			return nil
+		})
+	})
+	if err != nil {
+		return nil, fmt.Errorf("deferred: count: %w", err)
+	}
+	return counts, nil
+}
+
+func (c *Count) add(state State, n int64, oldest time.Duration) {
+	switch state {
+	case StatePending:
+		c.Pending = n
+	case StateSuspect:
+		c.Suspect = n
+	case StateClaimed:
+		c.Claimed = n
+	case StateWaiting:
+		c.Waiting = n
+	case StateDead:
+		c.Dead = n
+	}
+	if state != StateDead {
+		c.Oldest = max(c.Oldest, oldest)
+	}
+}
+
+// Filter selects messages. The zero value selects the first hundred.
+type Filter struct {
+	Consumer string  // empty: all
+	Topic    string  // empty: all
+	States   []State // empty: all
+	After    int64   // only messages with greater numbers, to go on where a list ended
+	Limit    int     // 0: 100
+}
+
+// StoredMessage describes a message in a queue.
+type StoredMessage struct {
+	// Number is its place in the order of reception, and names it for Redrive, Discard and Load.
+	Number int64
+
+	Consumer    string
+	Topic       string
+	Identity    inbox.Identity
+	UUID        string
+	OrderingKey string
+	State       State
+	Attempts    int
+	Received    time.Time
+	Size        int // of payload and stored metadata in bytes
+
+	// Due is when the message is available, its lease ends, or it died, depending on its state.
+	Due time.Time
+
+	// Reason is why it is dead, LastError what the last failed attempt said.
+	Reason    string
+	LastError string
+}
+
+// List returns messages in the order of their reception.
+func (s *Store) List(ctx context.Context, filter Filter) ([]StoredMessage, error) {
+	if filter.Limit <= 0 {
+		filter.Limit = 100
+	}
+	var found []StoredMessage
+	err := s.queue.repeat(ctx, func(ctx context.Context, tx wsql.Tx) error {
+		found = nil
+		return each(ctx, tx, s.queue.list(filter), func(scan func(...any) error) error {
+			m, err := scanStored(scan)
+			found = append(found, m)
+			return err
+		})
+	})
+	if err != nil {
+		return nil, fmt.Errorf("deferred: list: %w", err)
+	}
+	return found, nil
+}
+
+func scanStored(scan func(...any) error) (StoredMessage, error) {
+	var (
+		m                                                           StoredMessage
+		consumer, topic, producer, id, uuid, key, reason, lastError []byte
+		received, due                                               int64
+	)
+	err := scan(&m.Number, &consumer, &topic, &producer, &id, &uuid, &key, &m.State, &m.Attempts, &received, &due, &m.Size, &reason, &lastError)
+	m.Consumer, m.Topic, m.OrderingKey, m.Reason, m.LastError = string(consumer), string(topic), string(key), string(reason), string(lastError)
+	m.Identity = inbox.Identity{Producer: string(producer), ID: string(id)}
+	m.UUID = uuidOf(m.Identity.ID, uuid)
+	m.Received, m.Due = time.UnixMicro(received), time.UnixMicro(due)
+	return m, err
+}
+
+// ErrNotFound: no message has that number; most likely it is processed.
+var ErrNotFound = errors.New("no such message in the queue")
+
+// Load returns a message as it was received, without a claim on it.
+func (s *Store) Load(ctx context.Context, number int64) (*message.Message, error) {
+	var msg *message.Message
+	err := s.queue.repeat(ctx, func(ctx context.Context, tx wsql.Tx) error {
+		var id, uuid, metadata, payload []byte
+		found, err := sqltx.QueryRow(ctx, tx, s.queue.load(number), &id, &uuid, &metadata, &payload)
+		if err != nil {
+			return err
+		}
+		if !found {
+			return ErrNotFound
+		}
+		msg, err = messageOf(string(id), uuid, metadata, payload)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("deferred: load message %d: %w", number, err)
+	}
+	return msg, nil
+}
+
+// NotDeadError lists messages that could not be redriven or discarded, because they are not dead: processed, removed or still alive. Nothing was changed.
+type NotDeadError struct {
+	Numbers []int64
+}
+
+// Error lists the numbers.
+func (e *NotDeadError) Error() string {
+	return fmt.Sprintf("messages %v are not dead: processed, removed or still alive", e.Numbers)
+}
+
+// Redrive makes dead messages pending again: same identity, no attempts. If one of them is not dead, nothing is changed and the error is a
+// *NotDeadError; of two redrives of the same message at once, one gets it.
+func (s *Store) Redrive(ctx context.Context, numbers ...int64) error {
+	if len(numbers) == 0 {
+		return nil
+	}
+	err := s.queue.repeat(ctx, func(ctx context.Context, tx wsql.Tx) error {
+		if _, err := s.dead(ctx, tx, numbers); err != nil {
+			return err
+		}
+		query := s.queue.redrive(numbers)
+		_, err := tx.ExecContext(ctx, query.Query, query.Args...)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("deferred: redrive: %w", err)
+	}
+	return nil
+}
+
+// Discard removes dead messages for good. Their identities are not recorded, so a redelivery by the broker is a new message. If one of
+// them is not dead, nothing is removed and the error is a *NotDeadError.
+func (s *Store) Discard(ctx context.Context, numbers ...int64) error {
+	if len(numbers) == 0 {
+		return nil
+	}
+	err := s.queue.repeat(ctx, func(ctx context.Context, tx wsql.Tx) error {
+		dead, err := s.dead(ctx, tx, numbers)
+		if err != nil {
+			return err
+		}
+		query := s.queue.discard(numbers)
+		if _, err := tx.ExecContext(ctx, query.Query, query.Args...); err != nil {
+			return err
+		}
+		for _, m := range dead {
+			if m.orderingKey == "" {
+				continue
+			}
+			if err := s.queue.promoteFirst(ctx, tx, m.consumer, m.topic, m.orderingKey, false); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("deferred: discard: %w", err)
+	}
+	return nil
+}
+
+// deadMessage is what lockDead returns.
+type deadMessage struct {
+	seq                          int64
+	consumer, topic, orderingKey string
+}
+
+// dead locks messages and makes sure that all of them are dead.
+func (s *Store) dead(ctx context.Context, tx wsql.Tx, numbers []int64) ([]deadMessage, error) {
+	if first := s.queue.ClaimFirst(s.queue.queue); !first.IsZero() {
+		if _, err := tx.ExecContext(ctx, first.Query, first.Args...); err != nil {
+			return nil, err
+		}
+	}
+	var dead []deadMessage
+	missing := map[int64]bool{}
+	for _, number := range numbers {
+		missing[number] = true
+	}
+	err := each(ctx, tx, s.queue.lockDead(numbers), func(scan func(...any) error) error {
+		var (
+			m                    deadMessage
+			consumer, topic, key []byte
+		)
+		err := scan(&m.seq, &consumer, &topic, &key)
+		m.consumer, m.topic, m.orderingKey = string(consumer), string(topic), string(key)
+		dead = append(dead, m)
+		delete(missing, m.seq)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	if len(missing) > 0 {
+		notDead := &NotDeadError{}
+		for _, number := range numbers {
+			if missing[number] {
+				notDead.Numbers = append(notDead.Numbers, number)
+			}
+		}
+		return nil, notDead
+	}
+	return dead, nil
+}
+
+// each calls fn for each row.
+func each(ctx context.Context, tx wsql.Tx, query wsql.Query, fn func(scan func(dest ...any) error) error) error {
+	rows, err := tx.QueryContext(ctx, query.Query, query.Args...)
+	if err != nil {
+		return err
+	}
+	for rows.Next() {
+		if err := fn(rows.Scan); err != nil {
+			return errors.Join(err, rows.Close())
+		}
+	}
+	return errors.Join(sqltx.RowsErr(rows), rows.Close())
+}
