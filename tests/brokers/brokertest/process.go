@@ -41,7 +41,7 @@ func (c *testCase) launch(does behaviour) *process {
 	})
 	require.NoError(c, err)
 
-	p := &process{c: c, number: len(c.processes) + 1, command: exec.Command(os.Args[0])} //nolint:gosec // this very binary
+	p := &process{c: c, number: len(c.processes) + 1, command: exec.Command(os.Args[0])}
 	p.command.Env = append(os.Environ(), workerVariable+"="+string(encoded))
 	p.command.Stderr = &p.stderr
 	p.stdin, err = p.command.StdinPipe()
