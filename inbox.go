@@ -2,7 +2,6 @@ package inbox
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"sync/atomic"
@@ -40,7 +39,7 @@ const initializeTimeout = time.Minute
 // AutoInitializeSchema is set.
 func New(db wsql.Beginner, config Config, logger watermill.LoggerAdapter) (*Inbox, error) {
 	config.setDefaults()
-	if err := errors.Join(validatePool(db), config.Validate()); err != nil {
+	if err := errors.Join(validatePool(db), config.Validate(), validateLogger(logger)); err != nil {
 		return nil, fmt.Errorf("inbox: invalid config: %w", err)
 	}
 	if logger == nil {
@@ -66,35 +65,6 @@ func New(db wsql.Beginner, config Config, logger watermill.LoggerAdapter) (*Inbo
 		}
 	}
 	return i, nil
-}
-
-// validatePool refuses databases that cannot serve two messages at once, or cannot continue after a lost connection.
-func validatePool(db wsql.Beginner) error {
-	var handle any = db
-	switch beginner := db.(type) {
-	case nil:
-		return errors.New("db is nil")
-	case wsql.StdSQLBeginner:
-		handle = beginner.SQLBeginner
-	case *wsql.StdSQLBeginner:
-		handle = beginner.SQLBeginner
-	case wsql.PgxBeginner:
-		handle = beginner.Conn
-	case *wsql.PgxBeginner:
-		handle = beginner.Conn
-	}
-
-	switch handle := handle.(type) {
-	case nil:
-		return errors.New("db wraps nil")
-	case *sql.DB:
-		if handle == nil {
-			return errors.New("db wraps a nil *sql.DB")
-		}
-	case *sql.Conn, *pgx.Conn, interface{ Conn() *pgx.Conn }:
-		return fmt.Errorf("db is a single connection (%T): hand in the pool, *sql.DB or *pgxpool.Pool", handle)
-	}
-	return nil
 }
 
 // InitializeSchema creates the table of identities if it is missing and then verifies it. It is safe to call again and by many
