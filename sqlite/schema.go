@@ -18,6 +18,7 @@ package sqlite
 import (
 	_ "embed"
 	"encoding/hex"
+	"fmt"
 	"reflect"
 	"strconv"
 	"strings"
@@ -58,8 +59,25 @@ func (s Schema) Table() string {
 
 // Validate reports a table name that cannot be used.
 func (s Schema) Validate() error {
-	_, err := inbox.QuoteTable(s.name(), `"`, maxIdentifier)
-	return err
+	if _, err := inbox.QuoteTable(s.name(), `"`, maxIdentifier); err != nil {
+		return err
+	}
+	database, table := s.split()
+	switch {
+	case strings.HasPrefix(strings.ToLower(table), "sqlite_"):
+		return fmt.Errorf("table name %q: SQLite keeps names that begin with sqlite_ for itself", s.name())
+	case strings.EqualFold(database, "temp"):
+		return fmt.Errorf("table name %q: a temporary table ends with its connection, and the identities with it", s.name())
+	}
+	return nil
+}
+
+// split returns the database, main if the name has none, and the table.
+func (s Schema) split() (database, table string) {
+	if database, table, qualified := strings.Cut(s.name(), "."); qualified {
+		return database, table
+	}
+	return "main", s.name()
 }
 
 // DDL returns the script that creates the table.
@@ -126,10 +144,7 @@ func (s Schema) CommitReportsLoss() bool { return true }
 
 // DescribeQuery lists the columns, each with its place in the primary key.
 func (s Schema) DescribeQuery() wsql.Query {
-	database, table := "main", s.name()
-	if before, after, qualified := strings.Cut(s.name(), "."); qualified {
-		database, table = before, after
-	}
+	database, table := s.split()
 	return wsql.Query{
 		Query: `SELECT name, lower(type) || CASE WHEN "notnull" THEN ' not null' ELSE '' END || CASE WHEN pk > 0 THEN ' key ' || pk ELSE '' END
 			FROM pragma_table_info('` + table + `', '` + database + `')`,
