@@ -158,12 +158,8 @@ func (o *outbox) publish(topic string, msgs message.Messages) error {
 		}
 	}
 	for len(msgs) > 0 {
-		n, size := nextBatch(msgs)
+		n := nextBatch(msgs)
 		if err := publisher.Publish(topic, msgs[:n]...); err != nil {
-			if size > maxOutboxBytes {
-				err = fmt.Errorf("%w (message %s has %d bytes: does the database take statements of that size? On MySQL and MariaDB see max_allowed_packet)",
-					err, quote(msgs[0].UUID), size)
-			}
 			return err
 		}
 		msgs = msgs[n:]
@@ -171,19 +167,23 @@ func (o *outbox) publish(topic string, msgs message.Messages) error {
 	return nil
 }
 
-// nextBatch returns how many of the messages the next insert takes, at least one, and how many bytes they have.
-func nextBatch(msgs message.Messages) (n, size int) {
-	for n < min(len(msgs), maxOutboxBatch) {
-		bytes := len(msgs[n].UUID) + len(msgs[n].Payload)
-		for key, value := range msgs[n].Metadata {
-			bytes += len(key) + len(value)
-		}
-		if n > 0 && size+bytes > maxOutboxBytes {
+// nextBatch returns how many of the messages the next insert takes, at least one.
+func nextBatch(msgs message.Messages) (n int) {
+	for size := 0; n < min(len(msgs), maxOutboxBatch); n++ {
+		if size += sizeOf(msgs[n]); n > 0 && size > maxOutboxBytes {
 			break
 		}
-		n, size = n+1, size+bytes
 	}
-	return n, size
+	return n
+}
+
+// sizeOf is how many bytes of a message go into the outbox.
+func sizeOf(msg *message.Message) int {
+	size := len(msg.UUID) + len(msg.Payload)
+	for key, value := range msg.Metadata {
+		size += len(key) + len(value)
+	}
+	return size
 }
 
 // get returns the publisher of the transaction.

@@ -67,7 +67,13 @@ func (p limitedPublisher) Publish(topic string, msgs ...*message.Message) error 
 			return fmt.Errorf("outgoing message %s to %s: %w", quote(msg.UUID), quote(topic), err)
 		}
 	}
-	return p.Publisher.Publish(topic, msgs...)
+	err := p.Publisher.Publish(topic, msgs...)
+	if size := sizeOf(msgs[0]); err != nil && size > maxOutboxBytes {
+		// MariaDB ends the connection, and what the driver says then is no help.
+		err = fmt.Errorf("%w (message %s has %d bytes; MySQL and MariaDB take no statement beyond max_allowed_packet)",
+			err, quote(msgs[0].UUID), size)
+	}
+	return err
 }
 
 func (l outboxLimits) check(topic string, msg *message.Message) error {
