@@ -89,11 +89,11 @@ func (b *bench) clear(tb testing.TB) {
 	b.exec(tb, "DELETE FROM inbox_messages; DELETE FROM watermill_bytes; DELETE FROM watermill_json")
 }
 
-// process delivers a message as the message of a row to a handler that publishes the outgoing messages.
+// process delivers a message as the message of a row to a handler that publishes the outgoing messages. One identity in two is inserted without waiting.
 func (b *bench) process(tb testing.TB, db wsql.Beginner, row inbox.Row, incoming *message.Message, topic string, out ...*message.Message) (inbox.Outcome, error) {
 	tb.Helper()
 	box, err := inbox.New(db, inbox.Config{
-		Schema: postgres.Schema{}, Consumer: row.Consumer, Outbox: inbox.SQLOutbox(wsql.PublisherConfig{SchemaAdapter: outboxSchema}, nil),
+		Schema: postgres.Schema{}, Consumer: row.Consumer, NoWait: len(row.Producer)%2 == 1, Outbox: inbox.SQLOutbox(wsql.PublisherConfig{SchemaAdapter: outboxSchema}, nil),
 		Identity: func(*message.Message) (inbox.Identity, error) {
 			return inbox.Identity{Producer: row.Producer, ID: row.ID}, nil
 		},
