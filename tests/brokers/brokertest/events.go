@@ -2,6 +2,8 @@ package brokertest
 
 import (
 	"sync"
+
+	"github.com/watermill-inbox/inbox"
 )
 
 // event is one line that a worker prints.
@@ -28,6 +30,14 @@ const (
 	logged    = "logged"    // an error of the subscriber
 	exited    = "exited"
 )
+
+// Outcomes of ended. The last stands for both in a pattern.
+var (
+	processed = inbox.Processed.String()
+	duplicate = inbox.Duplicate.String()
+)
+
+const succeeded = "processed or duplicate"
 
 // eventLog has the events of all workers of one case.
 type eventLog struct {
@@ -62,7 +72,8 @@ func (l *eventLog) matching(pattern event) (found []event) {
 
 func (e event) like(pattern event) bool {
 	is := func(field, wanted string) bool { return wanted == "" || field == wanted }
-	return is(e.Kind, pattern.Kind) && is(e.ID, pattern.ID) && is(e.Outcome, pattern.Outcome) &&
+	outcome := is(e.Outcome, pattern.Outcome) || pattern.Outcome == succeeded && (e.Outcome == processed || e.Outcome == duplicate)
+	return is(e.Kind, pattern.Kind) && is(e.ID, pattern.ID) && outcome &&
 		(pattern.From == 0 || e.From == pattern.From) && (!pattern.NoIdentity || e.NoIdentity)
 }
 

@@ -35,15 +35,21 @@ func TestAckWait_ends_while_the_handler_runs(t *testing.T) {
 	l.requireRows(1, 1)
 }
 
-// The subscriber gives up when the server does. It ends the context of the handler, which rolls back.
+// The subscriber gives up. It ends the context of the handler, which rolls back.
 func TestAckWaitTimeout_ends_the_handler(t *testing.T) {
-	for name, options := range map[string][]nats.SubOpt{"with ManualAck": {nats.ManualAck()}, "without ManualAck": nil} {
+	for name, test := range map[string]struct {
+		options []nats.SubOpt
+		ackWait time.Duration // longer than AckWaitTimeout, so that the subscriber is the first to give up
+	}{
+		"with ManualAck":    {[]nats.SubOpt{nats.ManualAck()}, 2 * time.Second},
+		"without ManualAck": {nil, time.Minute},
+	} {
 		t.Run(name, func(t *testing.T) {
 			l := newLab(t, time.Minute)
-			l.makeConsumer(nats.ConsumerConfig{AckWait: time.Second})
+			l.makeConsumer(nats.ConsumerConfig{AckWait: test.ackWait})
 			var runs atomic.Int32
 			l.run(l.subscriber(func(c *wmnats.SubscriberSubscriptionConfig) {
-				c.AckWaitTimeout, c.JetStream.SubscribeOptions = time.Second, options
+				c.AckWaitTimeout, c.JetStream.SubscribeOptions = time.Second, test.options
 			}), func(msg *message.Message) error {
 				if runs.Add(1) > 1 {
 					return nil
@@ -54,7 +60,7 @@ func TestAckWaitTimeout_ends_the_handler(t *testing.T) {
 			ack := l.publish("1", "payload")
 
 			require.ErrorIs(t, l.ended().Err, context.Canceled)
-			if options == nil {
+			if test.options == nil {
 				// What the documentation warns of: nats.go has acked the message that nobody processed.
 				l.awaitAllAcked(ack.Sequence)
 				l.requireRows(0, 0)
