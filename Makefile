@@ -23,7 +23,7 @@ TEST_SERVICES = $(WITH_SERVICES) go test -p 2
 SHELL       := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help up test test_short test_race fuzz faults bench lint fmt check-deps
+.PHONY: help up test test_short test_race fuzz faults soak bench lint fmt check-deps
 
 help: ## Show the targets
 	@sed -nE 's/^([a-z_-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | while IFS=$$'\t' read -r target text; do \
@@ -52,6 +52,9 @@ fuzz: ## Fuzz every target for FUZZTIME=60s, one after the other; TESTFLAGS='-ra
 
 faults: ## Break every database at every step and print what becomes of it; INBOX_TEST_SEED=1 replays, COUNT=5 repeats
 	@$(WITH_SERVICES) cd tests/faults && go test -race -count=$(COUNT) -timeout 30m $(TESTFLAGS)
+
+soak: ## Kill consumers and restart databases under 10,000 messages, for minutes; TESTFLAGS='-run TestSoak/mariadb' for one
+	@$(WITH_SERVICES) cd tests/soak && INBOX_TEST_SOAK=full go test -v -race -count=$(COUNT) -timeout 60m $(TESTFLAGS)
 
 bench: ## Run the benchmarks; BENCHFLAGS='-benchtime=3s ...'
 	@$(WITH_SERVICES) go test -p 1 -run '^$$' -bench . $(BENCHFLAGS) ./... ./tests/...
