@@ -16,12 +16,14 @@ func FuzzIdempotencyKey(f *testing.F) {
 	f.Add("a", "b:c", "d", uint8(1), 1)
 	f.Add("a:b", "c", "d", uint8(2), 1)
 	f.Add("", "", "\x00", uint8(3), 0)
+	f.Add("billing", "shop", "m1", uint8(5), 0)
+	f.Add("billing", "shop", "m1", uint8(6), 0)
 	f.Add("c", "\x00\x00\x00\x00\x00\x00\x00\x01", "\xff", uint8(4), 8)
 	f.Fuzz(func(t *testing.T, consumer, producer, id string, move uint8, n int) {
 		row := Row{Consumer: consumer, Producer: producer, ID: id}
 		other := row
 		n = max(n, 0)
-		switch move % 5 { // bytes go over a border, parts change places
+		switch move % 7 { // bytes go over a border, parts change places or lose their end
 		case 0:
 			n = min(n, len(consumer))
 			other.Consumer, other.Producer = consumer[:n], consumer[n:]+producer
@@ -36,6 +38,10 @@ func FuzzIdempotencyKey(f *testing.F) {
 		case 4:
 			n = min(n, len(id))
 			other.ID = id[:n]
+		case 5:
+			other.Producer = producer[:min(n, len(producer))]
+		case 6:
+			other.Consumer = consumer[:min(n, len(consumer))]
 		}
 		key := idempotencyKey(t, row)
 		require.Regexp(t, keyFormat, key)

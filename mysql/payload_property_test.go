@@ -2,6 +2,7 @@ package mysql_test
 
 import (
 	"fmt"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -21,9 +22,12 @@ func TestSizesOfPayloads(t *testing.T) {
 	})
 }
 
-// A handler's messages of a middle size made one statement beyond max_allowed_packet.
+// A handler's messages of a middle size made one statement beyond max_allowed_packet. The parameters are sent in two ways.
 func TestManyMessagesOfAMiddleSize(t *testing.T) {
 	onBothServers(t, func(t *testing.T, b *bench, d driver) {
+		if d.name != "default" && d.name != "interpolateParams" {
+			return
+		}
 		b.clear(t)
 		var msgs []*message.Message
 		var want []outgoing
@@ -33,7 +37,7 @@ func TestManyMessagesOfAMiddleSize(t *testing.T) {
 		}
 		_, err := b.process(t, d.db, inbox.Row{Consumer: "billing", ID: "m1"}, message.NewMessage("m1", nil), bytesTopic, msgs...)
 		require.NoError(t, err)
-		require.True(t, fmt.Sprint(want) == fmt.Sprint(b.outgoing(t, bytesTopic)), "other messages are stored than were published")
+		require.True(t, reflect.DeepEqual(want, b.outgoing(t, bytesTopic)), "other messages are stored than were published")
 	})
 }
 

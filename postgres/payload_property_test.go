@@ -2,6 +2,7 @@ package postgres_test
 
 import (
 	"fmt"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -37,7 +38,7 @@ func TestManyMessagesOfAMiddleSize(t *testing.T) {
 		}
 		_, err := b.process(t, d.db, inbox.Row{Consumer: "billing", ID: "m1"}, message.NewMessage("m1", nil), bytesTopic, msgs...)
 		require.NoError(t, err)
-		require.True(t, fmt.Sprint(want) == fmt.Sprint(b.outgoing(t, bytesTopic)), "other messages are stored than were published")
+		require.True(t, reflect.DeepEqual(want, b.outgoing(t, bytesTopic)), "other messages are stored than were published")
 	}
 }
 
