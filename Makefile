@@ -5,6 +5,8 @@ PACKAGES := ./... ./brokers/... ./examples/... ./tests/...
 # Flags for `go test`, such as TESTFLAGS='-run TestRedelivery -v'. How often test_race repeats each test.
 TESTFLAGS ?=
 COUNT     ?= 1
+# How long fuzz tries each target.
+FUZZTIME  ?= 60s
 # Flags for the benchmarks.
 BENCHFLAGS ?= -benchmem
 
@@ -21,7 +23,7 @@ TEST_SERVICES = $(WITH_SERVICES) go test -p 2
 SHELL       := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help up test test_short test_race faults bench lint fmt check-deps
+.PHONY: help up test test_short test_race fuzz faults soak bench lint fmt check-deps
 
 help: ## Show the targets
 	@sed -nE 's/^([a-z_-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | while IFS=$$'\t' read -r target text; do \
@@ -39,8 +41,20 @@ test_short: ## Run the tests that need nothing but Go: SQLite and GoChannel
 test_race: ## Run all tests with the race detector, COUNT=1 times each
 	@$(TEST_SERVICES) -race -count=$(COUNT) $(TESTFLAGS) $(PACKAGES)
 
+fuzz: ## Fuzz every target for FUZZTIME=60s, one after the other; TESTFLAGS='-race' for more
+	@$(WITH_SERVICES) for package in $$(go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' $(PACKAGES)); do \
+		targets="$$(go test -list '^Fuzz' "$$package")"; \
+		for target in $$(grep '^Fuzz' <<<"$$targets" || true); do \
+			echo "== $$package $$target"; \
+			go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 100x $(TESTFLAGS) "$$package"; \
+		done; \
+	done
+
 faults: ## Break every database at every step and print what becomes of it; INBOX_TEST_SEED=1 replays, COUNT=5 repeats
 	@$(WITH_SERVICES) cd tests/faults && go test -race -count=$(COUNT) -timeout 30m $(TESTFLAGS)
+
+soak: ## Kill consumers and restart databases under 10,000 messages, for minutes; TESTFLAGS='-run TestSoak/mariadb' for one
+	@$(WITH_SERVICES) cd tests/soak && INBOX_TEST_SOAK=full go test -v -race -count=$(COUNT) -timeout 60m $(TESTFLAGS)
 
 bench: ## Run the benchmarks; BENCHFLAGS='-benchtime=3s ...'
 	@$(WITH_SERVICES) go test -p 1 -run '^$$' -bench . $(BENCHFLAGS) ./... ./tests/...

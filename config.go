@@ -85,7 +85,7 @@ type Config struct {
 	ConflictRetries int
 
 	// ConflictBackoff is the upper bound of the random wait before the first of these retries. It doubles with each retry
-	// up to one second. Default: 10 ms.
+	// up to one second, which is also the most it can be. Default: 10 ms.
 	ConflictBackoff time.Duration
 
 	// Skip tells which messages need no protection. They go straight to the handler: no transaction, no identity, and what
@@ -161,7 +161,7 @@ func (c *Config) setDefaults() {
 	if c.Observer == nil {
 		c.Observer = nopObserver{}
 	}
-	if inserter, ok := c.Schema.(NoWaitInserter); ok && c.NoWait && c.TxOptions == nil && inserter.NoWaitReadCommitted() {
+	if inserter, ok := c.Schema.(NoWaitInserter); ok && !isNil(inserter) && c.NoWait && c.TxOptions == nil && inserter.NoWaitReadCommitted() {
 		c.TxOptions = &sql.TxOptions{Isolation: sql.LevelReadCommitted}
 	}
 }
@@ -171,7 +171,7 @@ func (c Config) Validate() error {
 	var errs []error
 	refuse := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 
-	if c.Schema == nil {
+	if isNil(c.Schema) {
 		refuse("Schema is missing: set postgres.Schema{}, mysql.Schema{} or sqlite.Schema{}")
 	} else if err := c.Schema.Validate(); err != nil {
 		refuse("Schema: %w", err)
@@ -208,6 +208,12 @@ func (c Config) Validate() error {
 			refuse("%s is negative: %s", d.field, d.value)
 		}
 	}
+	if c.ConflictBackoff > maxConflictBackoff {
+		refuse("ConflictBackoff is %s, but no wait is longer than %s", c.ConflictBackoff, maxConflictBackoff)
+	}
+	if c.Observer != nil && isNil(c.Observer) {
+		refuse("Observer is a nil %T", c.Observer)
+	}
 	if c.HandlerContext != Cancellable && c.HandlerContext != Detached {
 		refuse("HandlerContext is neither Cancellable nor Detached: %d", c.HandlerContext)
 	}
@@ -219,11 +225,11 @@ func (c Config) Validate() error {
 			refuse("OutboxDecorators[%d] is nil", i)
 		}
 	}
-	return errors.Join(append(errs, c.validateNoWait())...)
+	return errors.Join(append(errs, c.validateIsolation(), c.validateNoWait())...)
 }
 
 func (c Config) validateNoWait() error {
-	if !c.NoWait || c.Schema == nil {
+	if !c.NoWait || isNil(c.Schema) {
 		return nil
 	}
 	inserter, ok := c.Schema.(NoWaitInserter)

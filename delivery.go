@@ -164,11 +164,14 @@ func (d *delivery) giveUp(err error) error {
 	return err
 }
 
+// maxConflictBackoff is the longest wait between two attempts.
+const maxConflictBackoff = time.Second
+
 // conflictBackoff doubles up to a second, with full jitter: each wait is anything from zero to twice its interval.
 func (i *Inbox) conflictBackoff() *backoff.ExponentialBackOff {
 	b := backoff.NewExponentialBackOff()
 	b.InitialInterval = i.config.ConflictBackoff / 2
-	b.MaxInterval = time.Second / 2
+	b.MaxInterval = maxConflictBackoff / 2
 	b.Multiplier = 2
 	b.RandomizationFactor = 1
 	b.Reset()

@@ -23,6 +23,10 @@ var (
 	// ErrBadFingerprint: the FingerprintFunc failed or returned something that cannot be stored. Permanent.
 	ErrBadFingerprint = errors.New("message has no usable fingerprint")
 
+	// ErrUnstorable: the handler produced a message whose text is not UTF-8, which no outbox of watermill-sql can store exactly. Nothing is
+	// committed. Permanent.
+	ErrUnstorable = errors.New("outgoing message cannot be stored exactly")
+
 	// ErrNoConsumer: Config.Consumer is empty and the message did not come through a Router's named handler.
 	ErrNoConsumer = errors.New("no consumer: set Config.Consumer or use a Router handler with a name")
 
@@ -168,7 +172,7 @@ func IsRetryable(err error) bool {
 //
 // It is false for nil and whenever the message may still be processed one day: conflicts, lost connections, messages in flight
 // elsewhere, uncertain commits, lost transactions and claims, context errors and mistakes in the configuration. It is true
-// for messages without a usable identity, for a MismatchError, for every other error of a handler and for constraints that fail at COMMIT.
+// for messages without a usable identity, for a MismatchError, for ErrUnstorable, for every other error of a handler and for constraints that fail at COMMIT.
 func IsPoison(err error) bool {
 	var e *Error
 	switch {
@@ -189,7 +193,7 @@ func IsConflict(err error) bool { return errors.Is(err, errConflict) }
 
 func isPermanent(err error) bool {
 	var mismatch *MismatchError
-	return isAny(err, ErrNoIdentity, ErrIdentityTooLong, ErrBadFingerprint) || errors.As(err, &mismatch)
+	return isAny(err, ErrNoIdentity, ErrIdentityTooLong, ErrBadFingerprint, ErrUnstorable) || errors.As(err, &mismatch)
 }
 
 // isMisuse tells errors that only a change of the program or its configuration removes.

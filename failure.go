@@ -36,7 +36,7 @@ func (a *attempt) ended(stage Stage, cause error) error {
 	return err
 }
 
-// handlerError passes a handler's error through unless it is a transient error of the database.
+// handlerError passes a handler's error through unless it is a transient error of the database or may come from the end of the message's context.
 func (a *attempt) handlerError(err error) error {
 	a.report.Stage = StageHandler
 	if isEnded(err) {
@@ -51,8 +51,18 @@ func (a *attempt) handlerError(err error) error {
 	case ClassConflict, ClassLockTimeout, ClassAborted:
 		return a.failStatement(StageHandler, err)
 	default:
+		return a.afterEnd(err)
+	}
+}
+
+// afterEnd keeps a shutdown from making messages poison: a handler whose context has ended may fail for no other reason and not say so, as
+// status errors of gRPC do not. If the message is at fault, its redelivery shows it.
+func (a *attempt) afterEnd(err error) error {
+	ended := a.entry.Err()
+	if ended == nil || a.inbox.config.HandlerContext == Detached || isAny(err, context.Canceled, context.DeadlineExceeded) {
 		return err
 	}
+	return a.fail(StageHandler, fmt.Errorf("%w; the message's context had ended: %w", err, ended))
 }
 
 // connected asks whether the connection of the transaction still answers.

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 	"unicode/utf8"
 
@@ -83,16 +84,36 @@ func CloudEvents(msg *message.Message) (Identity, error) {
 	}
 
 	var event struct {
-		SpecVersion string `json:"specversion"`
-		ID          string `json:"id"`
-		Source      string `json:"source"`
+		SpecVersion exactText `json:"specversion"`
+		ID          exactText `json:"id"`
+		Source      exactText `json:"source"`
 	}
 	if err := json.Unmarshal(msg.Payload, &event); err != nil || !utf8.Valid(msg.Payload) ||
 		event.SpecVersion == "" || event.ID == "" || event.Source == "" {
 		return Identity{}, errors.New("no CloudEvents id and source in the metadata, nor an event in a JSON payload")
 	}
-	return Identity{Producer: event.Source, ID: event.ID}, nil
+	return Identity{Producer: string(event.Source), ID: string(event.ID)}, nil
 }
+
+// exactText is a JSON string that must not be read from half of a surrogate pair (\ud800): the decoder makes U+FFFD of all of those, and
+// so one text of many.
+type exactText string
+
+// UnmarshalJSON is for encoding/json.
+func (t *exactText) UnmarshalJSON(encoded []byte) error {
+	if err := json.Unmarshal(encoded, (*string)(t)); err != nil {
+		return err
+	}
+	for _, escape := range jsonEscapes.FindAll(encoded, -1) {
+		if len(escape) == len(`\ud800`) {
+			return fmt.Errorf("%s is half of a surrogate pair", escape)
+		}
+	}
+	return nil
+}
+
+// jsonEscapes finds pairs of surrogates, surrogates without the other half, and all other escapes, each with a length of its own.
+var jsonEscapes = regexp.MustCompile(`\\u[dD][89abAB]..\\u[dD][c-fC-F]..|\\u[dD][89a-fA-F]..|\\.`)
 
 func cloudEventsAttribute(msg *message.Message, prefix, name string) string {
 	if prefix == "Ce-" {

@@ -37,7 +37,7 @@ const initializeTimeout = time.Minute
 // AutoInitializeSchema is set.
 func New(db wsql.Beginner, config Config, logger watermill.LoggerAdapter) (*Inbox, error) {
 	config.setDefaults()
-	if err := errors.Join(sqltx.CheckPool(db), config.Validate()); err != nil {
+	if err := errors.Join(sqltx.CheckPool(db), config.Validate(), validateLogger(logger)); err != nil {
 		return nil, fmt.Errorf("inbox: invalid config: %w", err)
 	}
 	if logger == nil {

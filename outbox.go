@@ -2,7 +2,6 @@ package inbox
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"sync"
@@ -19,6 +18,10 @@ import (
 // its parameters (25,000 messages: 7 s in batches of 10,000, 1 s in batches of 1,000).
 const maxOutboxBatch = 1_000
 
+// maxOutboxBytes is how large one insert becomes, unless one message alone is larger. MySQL and MariaDB take no statement beyond
+// max_allowed_packet, 16 MiB by default in MariaDB, and end the connection.
+const maxOutboxBytes = 1 << 20
+
 // OutboxFactory makes a publisher that writes messages with tx, which is a transaction. It must not create tables: on MySQL
 // that would commit the transaction. The publisher is never closed. It must be safe to call for many transactions at once.
 type OutboxFactory func(tx wsql.ContextExecutor) (message.Publisher, error)
@@ -28,9 +31,15 @@ type OutboxFactory func(tx wsql.ContextExecutor) (message.Publisher, error)
 // config.AutoInitializeSchema is refused, because no table can be created in a message's transaction. Create them with
 // wsql.Subscriber.SubscribeInitialize of the relay.
 //
-// Messages that watermill-sql's default schemas cannot store (UUID longer than 36 characters, payload that is not JSON in a JSON
-// column) are refused before the insert.
+// Messages that watermill-sql's schemas cannot store as they are, are refused before the insert: metadata that is not UTF-8 with any schema (ErrUnstorable),
+// because JSON would replace what it cannot hold; a UUID longer than 36 characters, a payload that is not JSON in a JSON column or does not fit a BLOB with
+// the default schemas. In a JSON column MySQL, unlike MariaDB, keeps the value of a payload and not its text: numbers lose digits that a double does not hold.
 func SQLOutbox(config wsql.PublisherConfig, logger watermill.LoggerAdapter) OutboxFactory {
+	if config.SchemaAdapter != nil && isNil(config.SchemaAdapter) {
+		return func(wsql.ContextExecutor) (message.Publisher, error) {
+			return nil, fmt.Errorf("SchemaAdapter is a nil %T", config.SchemaAdapter)
+		}
+	}
 	limits := limitsOf(config.SchemaAdapter)
 	return func(tx wsql.ContextExecutor) (message.Publisher, error) {
 		publisher, err := wsql.NewPublisher(tx, config, logger)
@@ -42,7 +51,8 @@ func SQLOutbox(config wsql.PublisherConfig, logger watermill.LoggerAdapter) Outb
 }
 
 // ForwarderOutbox is SQLOutbox behind Watermill's forwarder.Publisher: all messages go, in envelopes that remember their topic, into the
-// one table of the forwarder's topic, and a forwarder.Forwarder relays them to any broker.
+// one table of the forwarder's topic, and a forwarder.Forwarder relays them to any broker. The envelopes are JSON: a message whose topic, UUID or
+// metadata is not UTF-8 is refused with ErrUnstorable.
 func ForwarderOutbox(config wsql.PublisherConfig, forwarderConfig forwarder.PublisherConfig, logger watermill.LoggerAdapter) OutboxFactory {
 	sqlOutbox := SQLOutbox(config, logger)
 	return func(tx wsql.ContextExecutor) (message.Publisher, error) {
@@ -50,7 +60,7 @@ func ForwarderOutbox(config wsql.PublisherConfig, forwarderConfig forwarder.Publ
 		if err != nil {
 			return nil, err
 		}
-		return forwarder.NewPublisher(publisher, forwarderConfig), nil
+		return textPublisher{forwarder.NewPublisher(publisher, forwarderConfig)}, nil
 	}
 }
 
@@ -148,13 +158,32 @@ func (o *outbox) publish(topic string, msgs message.Messages) error {
 		}
 	}
 	for len(msgs) > 0 {
-		batch := msgs[:min(len(msgs), maxOutboxBatch)]
-		if err := publisher.Publish(topic, batch...); err != nil {
+		n := nextBatch(msgs)
+		if err := publisher.Publish(topic, msgs[:n]...); err != nil {
 			return err
 		}
-		msgs = msgs[len(batch):]
+		msgs = msgs[n:]
 	}
 	return nil
+}
+
+// nextBatch returns how many of the messages the next insert takes, at least one.
+func nextBatch(msgs message.Messages) (n int) {
+	for size := 0; n < min(len(msgs), maxOutboxBatch); n++ {
+		if size += sizeOf(msgs[n]); n > 0 && size > maxOutboxBytes {
+			break
+		}
+	}
+	return n
+}
+
+// sizeOf is how many bytes of a message go into the outbox.
+func sizeOf(msg *message.Message) int {
+	size := len(msg.UUID) + len(msg.Payload)
+	for key, value := range msg.Metadata {
+		size += len(key) + len(value)
+	}
+	return size
 }
 
 // get returns the publisher of the transaction.
@@ -176,12 +205,15 @@ func (c *Config) newOutboxPublisher(tx wsql.ContextExecutor) (message.Publisher,
 	if err != nil {
 		return nil, err
 	}
-	if publisher == nil {
+	if isNil(publisher) {
 		return nil, errors.New("the factory returned no publisher")
 	}
-	for _, decorate := range c.OutboxDecorators {
+	for n, decorate := range c.OutboxDecorators {
 		if publisher, err = decorate(publisher); err != nil {
-			return nil, fmt.Errorf("decorate publisher: %w", err)
+			return nil, fmt.Errorf("OutboxDecorators[%d]: %w", n, err)
+		}
+		if isNil(publisher) {
+			return nil, fmt.Errorf("OutboxDecorators[%d] returned no publisher", n)
 		}
 	}
 	return publisher, nil
@@ -210,74 +242,3 @@ func (refusingTx) QueryContext(context.Context, string, ...any) (wsql.Rows, erro
 }
 func (refusingTx) Commit() error   { return errProbe }
 func (refusingTx) Rollback() error { return errProbe }
-
-// outboxLimits are what a schema of watermill-sql cannot store.
-type outboxLimits struct {
-	maxUUID     int                       // 0: no limit
-	payloadType func(topic string) string // nil: any payload
-}
-
-// limitsOf knows the schemas of watermill-sql itself; schemas of others know their own limits.
-func limitsOf(adapter wsql.SchemaAdapter) outboxLimits {
-	switch schema := adapter.(type) {
-	case wsql.DefaultMySQLSchema:
-		return outboxLimits{36, schema.PayloadColumnType}
-	case *wsql.DefaultMySQLSchema:
-		return outboxLimits{36, schema.PayloadColumnType}
-	case wsql.DefaultPostgreSQLSchema:
-		return outboxLimits{36, schema.PayloadColumnType}
-	case *wsql.DefaultPostgreSQLSchema:
-		return outboxLimits{36, schema.PayloadColumnType}
-	case wsql.MySQLQueueSchema:
-		return outboxLimits{36, orJSON(schema.GeneratePayloadType)}
-	case *wsql.MySQLQueueSchema:
-		return outboxLimits{36, orJSON(schema.GeneratePayloadType)}
-	case wsql.PostgreSQLQueueSchema:
-		return outboxLimits{36, orJSON(schema.GeneratePayloadType)}
-	case *wsql.PostgreSQLQueueSchema:
-		return outboxLimits{36, orJSON(schema.GeneratePayloadType)}
-	default:
-		return outboxLimits{}
-	}
-}
-
-func orJSON(payloadType func(topic string) string) func(topic string) string {
-	if payloadType != nil {
-		return payloadType
-	}
-	return func(string) string { return "JSON" }
-}
-
-// limitedPublisher refuses what the table would refuse, with an error that says what to do.
-type limitedPublisher struct {
-	message.Publisher
-	limits outboxLimits
-}
-
-func (p limitedPublisher) Publish(topic string, msgs ...*message.Message) error {
-	if len(msgs) == 0 {
-		return nil // watermill-sql would send an incomplete statement, which aborts a PostgreSQL transaction
-	}
-	for _, msg := range msgs {
-		if err := p.limits.check(topic, msg); err != nil {
-			return fmt.Errorf("outgoing message %q to %q: %w", msg.UUID, topic, err)
-		}
-	}
-	return p.Publisher.Publish(topic, msgs...)
-}
-
-func (l outboxLimits) check(topic string, msg *message.Message) error {
-	if l.maxUUID > 0 && len(msg.UUID) > l.maxUUID {
-		return fmt.Errorf("UUID has %d bytes and watermill-sql's column holds %d: shorten it, or use a schema with a wider column", len(msg.UUID), l.maxUUID)
-	}
-	if l.payloadType == nil {
-		return nil
-	}
-	switch columnType := l.payloadType(topic); columnType {
-	case "JSON", "json", "JSONB", "jsonb":
-		if !json.Valid(msg.Payload) {
-			return fmt.Errorf("payload is not JSON and the payload column is %s: set GeneratePayloadType of the schema adapter (BYTEA, LONGBLOB)", columnType)
-		}
-	}
-	return nil
-}

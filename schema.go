@@ -1,6 +1,7 @@
 package inbox
 
 import (
+	"database/sql"
 	"fmt"
 	"strings"
 
@@ -35,7 +36,7 @@ type Row struct {
 //
 // The implementations are postgres.Schema, mysql.Schema and sqlite.Schema. Another dialect is one more
 // implementation that passes inboxtest.TestSchema. What a dialect can do beyond this interface it tells with the
-// optional interfaces TransactionChecker and NoWaitInserter.
+// optional interfaces TransactionChecker, NoWaitInserter and IsolationLimiter.
 //
 // Implementations must be safe for concurrent use and must not change after New.
 type Schema interface {
@@ -104,6 +105,13 @@ type NoWaitInserter interface {
 
 	// NoWaitReadCommitted tells that the queries work at READ COMMITTED only.
 	NoWaitReadCommitted() bool
+}
+
+// IsolationLimiter is implemented by dialects whose drivers fail to begin a transaction at some levels of isolation, so that New can
+// refuse those.
+type IsolationLimiter interface {
+	// Isolations returns the levels that the drivers know, besides the default.
+	Isolations() []sql.IsolationLevel
 }
 
 // ErrorClass is what an error of the database means for an attempt.

@@ -39,6 +39,11 @@ var cases = [][]testCase{
 	middlewareCases,
 	outboxCases,
 	publisherCases,
+	orderCases,
+	shutdownCases,
+	shutdownErrorCases,
+	ddlCases,
+	waiterCases,
 }
 
 // atOnce is how many tests of the suite run at once. They mostly wait for the server, so the number of processors, which t.Parallel goes by, would be

@@ -16,6 +16,7 @@
 package mysql
 
 import (
+	"database/sql"
 	_ "embed"
 	"encoding/hex"
 	"errors"
@@ -39,6 +40,7 @@ var (
 	_ inbox.Schema             = Schema{}
 	_ inbox.TransactionChecker = Schema{}
 	_ inbox.NoWaitInserter     = Schema{}
+	_ inbox.IsolationLimiter   = Schema{}
 )
 
 // Schema is the dialect for MySQL and MariaDB. The zero value is ready to use with both. It holds no state and is safe for concurrent use.
@@ -155,6 +157,11 @@ func (s Schema) NoWaitQueries(row inbox.Row) (probe, insert wsql.Query) {
 
 // NoWaitReadCommitted is true with the probe, which would lock the gap around a new key at higher levels.
 func (s Schema) NoWaitReadCommitted() bool { return !s.MariaDB }
+
+// Isolations are the four levels of the SQL standard.
+func (s Schema) Isolations() []sql.IsolationLevel {
+	return []sql.IsolationLevel{sql.LevelReadUncommitted, sql.LevelReadCommitted, sql.LevelRepeatableRead, sql.LevelSerializable}
+}
 
 // DescribeQuery reads information_schema, which shows the tables that the user may use.
 func (s Schema) DescribeQuery() wsql.Query { return describe(s.name()) }

@@ -17,6 +17,7 @@
 package postgres
 
 import (
+	"database/sql"
 	_ "embed"
 	"encoding/hex"
 	"errors"
@@ -37,8 +38,9 @@ const maxIdentifier = 63
 var ddl string
 
 var (
-	_ inbox.Schema         = Schema{}
-	_ inbox.NoWaitInserter = Schema{}
+	_ inbox.Schema           = Schema{}
+	_ inbox.NoWaitInserter   = Schema{}
+	_ inbox.IsolationLimiter = Schema{}
 )
 
 // Schema is the dialect for PostgreSQL. The zero value is ready to use. It holds no state and is safe for concurrent use.
@@ -147,6 +149,11 @@ func (s Schema) SelectQuery(row inbox.Row) wsql.Query {
 			" WHERE consumer = $1 AND producer = $2 AND message_id = $3",
 		Args: []any{[]byte(row.Consumer), []byte(row.Producer), []byte(row.ID)},
 	}
+}
+
+// Isolations are the four levels of the SQL standard.
+func (s Schema) Isolations() []sql.IsolationLevel {
+	return []sql.IsolationLevel{sql.LevelReadUncommitted, sql.LevelReadCommitted, sql.LevelRepeatableRead, sql.LevelSerializable}
 }
 
 // DescribeQuery reads the catalog, whose view of columns needs no privilege on the table.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+	"unicode/utf8"
 
 	wsql "github.com/ThreeDotsLabs/watermill-sql/v4/pkg/sql"
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -30,7 +31,8 @@ var _ wsql.SchemaAdapter = OutboxSchema{}
 //     have gaps, and are never used again, also not after rows were deleted.
 //   - Delivery is at least once. See OutboxOffsetsAdapter for when a message comes twice, and for the locks.
 //   - UUID, payload (any bytes, up to SQLite's limit of 1 GB for a row) and metadata come back as they were
-//     published. A UUID may have any length. Metadata must be valid UTF-8, because it is stored as JSON.
+//     published. A UUID may have any length. Metadata must be valid UTF-8, because it is stored as JSON;
+//     other metadata is refused.
 //
 // Limits:
 //   - The database is a file, best in WAL mode, opened without shared cache: with cache=shared and
@@ -162,7 +164,7 @@ func insertArgs(msgs message.Messages) ([]any, error) {
 	for _, msg := range msgs {
 		metadata, err := marshalMetadata(msg.Metadata)
 		if err != nil {
-			return nil, fmt.Errorf("metadata of message %s: %w", msg.UUID, err)
+			return nil, fmt.Errorf("metadata of message %.100q: %w", msg.UUID, err)
 		}
 		args = append(args, msg.UUID, []byte(msg.Payload), metadata)
 	}
@@ -175,6 +177,11 @@ func insertArgs(msgs message.Messages) ([]any, error) {
 func marshalMetadata(metadata message.Metadata) (any, error) {
 	if metadata == nil {
 		return nil, nil
+	}
+	for key, value := range metadata {
+		if !utf8.ValidString(key) || !utf8.ValidString(value) {
+			return nil, fmt.Errorf("%.100q is not UTF-8, and JSON would replace it", key+": "+value)
+		}
 	}
 
 	text, err := json.Marshal(metadata)

@@ -19,6 +19,7 @@ import (
 	_ "embed"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"reflect"
 	"strconv"
 	"strings"
@@ -67,10 +68,31 @@ func quoted(name string) string {
 func (s Schema) Validate() error {
 	var errs []error
 	for _, name := range []string{s.name(), s.queueName(deferred.Pending), s.queueName(deferred.Outgoing)} {
-		_, err := inbox.QuoteTable(name, `"`, maxIdentifier)
-		errs = append(errs, err)
+		errs = append(errs, validateName(name))
 	}
 	return errors.Join(errs...)
+}
+
+func validateName(name string) error {
+	if _, err := inbox.QuoteTable(name, `"`, maxIdentifier); err != nil {
+		return err
+	}
+	database, table := split(name)
+	switch {
+	case strings.HasPrefix(strings.ToLower(table), "sqlite_"):
+		return fmt.Errorf("table name %q: SQLite keeps names that begin with sqlite_ for itself", name)
+	case strings.EqualFold(database, "temp"):
+		return fmt.Errorf("table name %q: a temporary table ends with its connection, and the identities with it", name)
+	}
+	return nil
+}
+
+// split returns the database, main if the name has none, and the table.
+func split(name string) (database, table string) {
+	if database, table, qualified := strings.Cut(name, "."); qualified {
+		return database, table
+	}
+	return "main", name
 }
 
 // DDL returns the script that creates the table.
@@ -139,10 +161,7 @@ func (s Schema) CommitReportsLoss() bool { return true }
 func (s Schema) DescribeQuery() wsql.Query { return describe(s.name()) }
 
 func describe(name string) wsql.Query {
-	database, table := "main", name
-	if before, after, qualified := strings.Cut(name, "."); qualified {
-		database, table = before, after
-	}
+	database, table := split(name)
 	return wsql.Query{
 		Query: `SELECT name, lower(type) || CASE WHEN "notnull" THEN ' not null' ELSE '' END || CASE WHEN pk > 0 THEN ' key ' || pk ELSE '' END
 			FROM pragma_table_info('` + table + `', '` + database + `')`,

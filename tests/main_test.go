@@ -10,7 +10,8 @@ import (
 const programVariable = "INBOX_TEST_PROGRAM"
 
 var programs = map[string]func() error{
-	"rabbitmq-worker": runRabbitMQWorker,
+	"rabbitmq-worker":  runRabbitMQWorker,
+	"sqlbroker-worker": runSQLWorker,
 }
 
 func TestMain(m *testing.M) {

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"reflect"
 
 	wsql "github.com/ThreeDotsLabs/watermill-sql/v4/pkg/sql"
 	"github.com/jackc/pgx/v5"
@@ -12,10 +13,15 @@ import (
 
 // CheckPool refuses databases that cannot serve two messages at once, or cannot continue after a lost connection.
 func CheckPool(db wsql.Beginner) error {
+	switch {
+	case db == nil:
+		return errors.New("db is nil")
+	case isNil(db):
+		return fmt.Errorf("db is a nil %T", db)
+	}
+
 	var handle any = db
 	switch beginner := db.(type) {
-	case nil:
-		return errors.New("db is nil")
 	case wsql.StdSQLBeginner:
 		handle = beginner.SQLBeginner
 	case *wsql.StdSQLBeginner:
@@ -26,17 +32,22 @@ func CheckPool(db wsql.Beginner) error {
 		handle = beginner.Conn
 	}
 
-	switch handle := handle.(type) {
+	switch handle.(type) {
 	case nil:
 		return errors.New("db wraps nil")
-	case *sql.DB:
-		if handle == nil {
-			return errors.New("db wraps a nil *sql.DB")
-		}
 	case *sql.Conn, *pgx.Conn, interface{ Conn() *pgx.Conn }:
 		return fmt.Errorf("db is a single connection (%T): hand in the pool, *sql.DB or *pgxpool.Pool", handle)
 	}
+	if isNil(handle) {
+		return fmt.Errorf("db wraps a nil %T", handle)
+	}
 	return nil
+}
+
+// isNil also recognises an interface that holds a nil pointer.
+func isNil(value any) bool {
+	v := reflect.ValueOf(value)
+	return v.Kind() == reflect.Pointer && v.IsNil()
 }
 
 // Native returns the transaction of pgx, if it is one.

@@ -17,6 +17,9 @@ import (
 
 // Broker is one broker with the subscriber that its users have.
 type Broker struct {
+	// Name tells the Brokers of one wiring apart, if it has several.
+	Name string
+
 	// Address returns where the broker answers. It skips or fails the test if there is none; see inboxtest.Server. It is
 	// called in the test's process only.
 	Address func(t testing.TB) string
@@ -46,9 +49,3 @@ type Broker struct {
 	// FailsBeforeMiddleware is true if a raw message without an id fails in the subscriber, before any middleware.
 	FailsBeforeMiddleware bool
 }
-
-// Main is the TestMain of a wiring. It makes the test binary a worker process where a test asks for one.
-func Main(m *testing.M, broker Broker) { panic("to be written") }
-
-// Run runs all cases.
-func Run(t *testing.T, broker Broker) { t.Fatal("to be written") }
