@@ -17,7 +17,7 @@ import (
 // Any payload, UUID and metadata pass from the incoming message into the outbox byte for byte, or the delivery fails by name and nothing stays.
 func FuzzPayload(f *testing.F) {
 	b := newBench(f)
-	for _, odd := range append(oddTexts(), "{}", `{"a" : 1, "a": 1.0}`, `"\ud800"`, `"\u0000"`, "\"\xff\"", "null", "1e999", strings.Repeat("u", 36), strings.Repeat("ä", 36)) {
+	for _, odd := range append(oddTexts(), "{}", `{"a" : 1, "a": 1.0}`, `"\ud800"`, `"\u0000"`, "\"\xff\"", "null", "1e999", strings.Repeat("u", 36), strings.Repeat("u", 37), strings.Repeat("ä", 36), strings.Repeat("ä", 37)) {
 		f.Add("out", []byte(odd), "key", "value", uint8(0))
 		f.Add("out", []byte(odd), "key", "value", uint8(1))
 		f.Add(odd, []byte("{}"), "key", "value", uint8(2))

@@ -91,7 +91,6 @@ require (
 	modernc.org/libc v1.61.13 // indirect
 	modernc.org/mathutil v1.7.1 // indirect
 	modernc.org/memory v1.8.2 // indirect
-	pgregory.net/rapid v1.3.0
 )
 
 replace github.com/watermill-inbox/inbox => ../

@@ -1,0 +1,198 @@
+// Command kafka-postgres reserves stock for orders that Kafka delivers. Their producer knows nothing of Watermill.
+//
+//	INBOX_TEST_KAFKA=127.0.0.1:9092 go run ./examples/kafka-postgres
+//
+// This file is the service, broker.go is what it needs of Kafka and the producer.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+	wsql "github.com/ThreeDotsLabs/watermill-sql/v4/pkg/sql"
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/ThreeDotsLabs/watermill/message/router/middleware"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/watermill-inbox/inbox"
+	"github.com/watermill-inbox/inbox/postgres"
+)
+
+const (
+	consumer = "inventory" // the consumer group and the inbox's consumer: the logical consumer, the same for all instances
+
+	stock     = 100
+	timeLimit = time.Minute
+
+	defaultPostgres = "postgres://postgres@127.0.0.1:5432/test?sslmode=disable"
+)
+
+// logger shows only what went wrong.
+var logger = watermill.NewSlogLogger(slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError})))
+
+func main() {
+	if err := run(context.Background()); err != nil {
+		fmt.Fprintln(os.Stderr, "kafka-postgres:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, timeLimit)
+	defer cancel()
+	pool, err := pgxpool.New(ctx, env("INBOX_TEST_POSTGRES", defaultPostgres))
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	if err := createTables(ctx, pool); err != nil {
+		return err
+	}
+
+	broker, err := connect()
+	if err != nil {
+		return err
+	}
+	defer broker.close()
+	reports := make(reports, 10)
+	router, err := newRouter(broker, pool, reports)
+	if err != nil {
+		return err
+	}
+	ended := make(chan error, 1)
+	// It ends by Close, which lets messages in flight finish; ctx would take it away from them.
+	go func() { ended <- router.Run(context.WithoutCancel(ctx)) }()
+	select {
+	case <-router.Running():
+	case err := <-ended:
+		return fmt.Errorf("start: %w", err)
+	}
+	defer func() { err = errors.Join(err, router.Close(), <-ended) }()
+
+	if err := play(ctx, broker, reports); err != nil {
+		return err
+	}
+	return report(ctx, pool)
+}
+
+// play publishes two orders. The producer of the second one got no answer, so it publishes it again.
+func play(ctx context.Context, broker *broker, reports reports) error {
+	first, second := "order-"+watermill.NewShortUUID(), "order-"+watermill.NewShortUUID()
+	for _, order := range []struct {
+		id       string
+		quantity int
+	}{{first, 1}, {second, 2}, {second, 2}} {
+		place, err := broker.publish(ctx, order.id, order.quantity)
+		if err != nil {
+			return err
+		}
+		fmt.Printf("orders     publishes %s: %d, as partition/offset %s\n", order.id, order.quantity, place)
+		if err := reports.await(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func newRouter(broker *broker, pool *pgxpool.Pool, observer inbox.Observer) (*message.Router, error) {
+	stockInbox, err := inbox.New(wsql.BeginnerFromPgx(pool), inbox.Config{
+		Schema:               postgres.Schema{},
+		Consumer:             consumer,
+		AutoInitializeSchema: true, // in production the DDL belongs into your migrations
+		Observer:             observer,
+	}, logger)
+	if err != nil {
+		return nil, err
+	}
+	subscriber, err := broker.subscriber()
+	if err != nil {
+		return nil, err
+	}
+	router, err := message.NewRouter(message.RouterConfig{CloseTimeout: 30 * time.Second}, logger)
+	if err != nil {
+		return nil, err
+	}
+	// Examples rabbitmq-postgres and rabbitmq-mysql show the outbox, and the poison queue and Retry that belong before the inbox. Kafka needs
+	// the poison queue most of all: a message that fails for ever blocks its partition.
+	router.AddMiddleware(middleware.Recoverer, stockInbox.Middleware)
+	router.AddConsumerHandler(consumer, broker.topic, subscriber, inbox.ConsumePgxTx(reserve))
+	return router, nil
+}
+
+// reserve is the business. It knows nothing of repetitions; it only has to use tx for all it writes and to return every error.
+func reserve(msg *message.Message, tx pgx.Tx) error {
+	var order struct{ Quantity int }
+	if err := json.Unmarshal(msg.Payload, &order); err != nil {
+		return fmt.Errorf("parse order: %w", err)
+	}
+	tag, err := tx.Exec(msg.Context(), `UPDATE example_kafka_stock SET available = available - $1 WHERE available >= $1`, order.Quantity)
+	if err != nil {
+		return err
+	}
+	if tag.RowsAffected() == 0 {
+		return fmt.Errorf("fewer than %d in stock", order.Quantity)
+	}
+	return nil
+}
+
+func createTables(ctx context.Context, pool *pgxpool.Pool) error {
+	_, err := pool.Exec(ctx, fmt.Sprintf(`
+		DROP TABLE IF EXISTS example_kafka_stock;
+		CREATE TABLE example_kafka_stock (available INT NOT NULL);
+		INSERT INTO example_kafka_stock VALUES (%d)`, stock))
+	return err
+}
+
+func report(ctx context.Context, pool *pgxpool.Pool) error {
+	var available int
+	if err := pool.QueryRow(ctx, `SELECT available FROM example_kafka_stock`).Scan(&available); err != nil {
+		return err
+	}
+	fmt.Printf("database   %d of %d left\n", available, stock)
+	if want := stock - 1 - 2; available != want {
+		return fmt.Errorf("%d left, want %d", available, want)
+	}
+	return nil
+}
+
+// reports is the Observer of the inbox.
+type reports chan inbox.DeliveryReport
+
+// ObserveDelivery must not wait: the worker goes on only when it returns.
+func (r reports) ObserveDelivery(report inbox.DeliveryReport) {
+	select {
+	case r <- report:
+	default:
+	}
+}
+
+// await prints how the next delivery that did not fail ended.
+func (r reports) await(ctx context.Context) error {
+	for {
+		select {
+		case report := <-r:
+			if report.Err != nil {
+				fmt.Printf("inventory  failed, the delivery is repeated: %v\n", report.Err)
+				continue
+			}
+			fmt.Printf("inventory  %s: %s\n", report.Identity.ID, report.Outcome)
+			return nil
+		case <-ctx.Done():
+			return fmt.Errorf("wait for a delivery: %w", ctx.Err())
+		}
+	}
+}
+
+func env(variable, fallback string) string {
+	if value := os.Getenv(variable); value != "" {
+		return value
+	}
+	return fallback
+}
