@@ -41,7 +41,7 @@ func (r *Row) identify(msg *message.Message, identityOf IdentityFunc, fingerprin
 	}
 	r.Producer, r.ID = identity.Producer, identity.ID
 	if isBlank(identity.ID) {
-		return Fingerprint{}, fmt.Errorf("%w: the id is %s (the message's UUID is %s): configure Identity for what the producer sends",
+		return Fingerprint{}, fmt.Errorf("%w: the id is %s (the message's UUID is %s): configure Config.Identity for what the producer sends",
 			ErrNoIdentity, quote(identity.ID), quote(msg.UUID))
 	}
 	if err := checkLengths(*r); err != nil {
