@@ -36,7 +36,7 @@ func (r *run) check(more int) {
 		Identities:       r.messages,
 		Outgoing:         r.messages,
 		DistinctOutgoing: r.messages,
-		Counted:          len(countersOf(0)) * r.messages,
+		Counted:          countersOfOrder * r.messages,
 	}, got, "unproven: %s; poisoned: %s", counted.Example, r.broker.poisoned())
 
 	// The soak is worth nothing unless these happened.

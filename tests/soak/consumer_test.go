@@ -128,15 +128,17 @@ type order struct {
 // counterCount is how many rows the handlers of all consumers compete for.
 const counterCount = 50
 
+const countersOfOrder = 2
+
 // countersOf are the rows that an order counts in. Its neighbour takes the same ones the other way round, so that transactions end in deadlocks.
-func countersOf(number int) [2]int {
+func countersOf(number int) [countersOfOrder]int {
 	pair := number / 2
 	first := pair % counterCount
 	second := (first + 1 + pair/counterCount%(counterCount-1)) % counterCount
 	if number%2 == 1 {
 		first, second = second, first
 	}
-	return [2]int{first, second}
+	return [countersOfOrder]int{first, second}
 }
 
 func (c *consumer) handle(msg *message.Message, tx wsql.Tx) ([]*message.Message, error) {

@@ -15,7 +15,6 @@ import (
 // neither lost nor acked: it ends the subscription of each consumer that claims it, and nobody gets what comes after it.
 func TestDefault_unmarshaller_ends_one_subscription_after_the_other(t *testing.T) {
 	l := newLab(t)
-	const idle = 200 * time.Millisecond
 	addEntry(t, l.client, l.name, map[string]any{"id": "raw"})
 	watermill, err := redisstream.DefaultMarshallerUnmarshaller{}.Marshal(l.name, message.NewMessage("watermill", nil))
 	require.NoError(t, err)
