@@ -71,17 +71,20 @@ type Dialect interface {
 	OneWriter() bool
 }
 
+// mistake is an error about a field of a configuration, which its text begins with.
+func mistake(format string, args ...any) error { return fmt.Errorf(format, args...) }
+
 // dialectOf finds the Dialect of a schema.
 func dialectOf(schema inbox.Schema) (Dialect, error) {
 	if schema == nil {
-		return nil, fmt.Errorf("Schema is missing: set postgres.Schema{}, mysql.Schema{} or sqlite.Schema{}")
+		return nil, mistake("Schema is missing: set postgres.Schema{}, mysql.Schema{} or sqlite.Schema{}")
 	}
 	dialect, ok := schema.(Dialect)
 	if !ok {
-		return nil, fmt.Errorf("Schema: %T has no tables for deferred messages: it must implement deferred.Dialect, as postgres.Schema, mysql.Schema and sqlite.Schema do", schema)
+		return nil, mistake("Schema: %T has no tables for deferred messages: it must implement deferred.Dialect, as postgres.Schema, mysql.Schema and sqlite.Schema do", schema)
 	}
 	if err := schema.Validate(); err != nil {
-		return nil, fmt.Errorf("Schema: %w", err)
+		return nil, mistake("Schema: %w", err)
 	}
 	return dialect, nil
 }

@@ -45,13 +45,13 @@ func (c OutboxConfig) Validate() error {
 	_, err := dialectOf(c.Schema)
 	errs := []error{err}
 	if len(c.Relay) > inbox.MaxConsumerLength {
-		errs = append(errs, fmt.Errorf("Relay has %d bytes, at most %d are possible", len(c.Relay), inbox.MaxConsumerLength))
+		errs = append(errs, mistake("Relay has %d bytes, at most %d are possible", len(c.Relay), inbox.MaxConsumerLength))
 	}
 	if len(c.ForwarderTopic) > MaxTopicLength {
-		errs = append(errs, fmt.Errorf("ForwarderTopic has %d bytes, at most %d are possible", len(c.ForwarderTopic), MaxTopicLength))
+		errs = append(errs, mistake("ForwarderTopic has %d bytes, at most %d are possible", len(c.ForwarderTopic), MaxTopicLength))
 	}
 	if c.MaxMessageSize < 0 {
-		errs = append(errs, fmt.Errorf("MaxMessageSize is negative: %d", c.MaxMessageSize))
+		errs = append(errs, mistake("MaxMessageSize is negative: %d", c.MaxMessageSize))
 	}
 	return errors.Join(errs...)
 }

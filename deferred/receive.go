@@ -81,10 +81,10 @@ func (e *ReceiveError) Unwrap() []error {
 	return errs
 }
 
-// ErrTooLarge: payload plus metadata have more than ReceiverConfig.MaxMessageSize bytes, or the topic or ordering key is too long.
+// ErrTooLarge says that payload plus metadata have more than ReceiverConfig.MaxMessageSize bytes, or the topic or ordering key is too long.
 var ErrTooLarge = errors.New("message is too large")
 
-// ErrClosed: the Receiver or Subscriber is closed.
+// ErrClosed says that the Receiver or Subscriber is closed.
 var ErrClosed = errors.New("deferred: closed")
 
 // reception is one call of Receive.

@@ -2,7 +2,6 @@ package deferred
 
 import (
 	"errors"
-	"fmt"
 	"strings"
 	"time"
 
@@ -85,10 +84,10 @@ func (c ReceiverConfig) Validate() error {
 	_, err := dialectOf(c.Schema)
 	errs := []error{err, validateConsumer(c.Consumer)}
 	if c.MaxMessageSize < 0 {
-		errs = append(errs, fmt.Errorf("MaxMessageSize is negative: %d", c.MaxMessageSize))
+		errs = append(errs, mistake("MaxMessageSize is negative: %d", c.MaxMessageSize))
 	}
 	if c.Timeout < 0 {
-		errs = append(errs, fmt.Errorf("Timeout is negative: %s", c.Timeout))
+		errs = append(errs, mistake("Timeout is negative: %s", c.Timeout))
 	}
 	return errors.Join(errs...)
 }
@@ -96,9 +95,9 @@ func (c ReceiverConfig) Validate() error {
 func validateConsumer(consumer string) error {
 	switch {
 	case strings.TrimSpace(consumer) == "":
-		return errors.New("Consumer is missing: it is the scope of the identities, the same as that of the Inbox")
+		return mistake("Consumer is missing: it is the scope of the identities, the same as that of the Inbox")
 	case len(consumer) > inbox.MaxConsumerLength:
-		return fmt.Errorf("Consumer has %d bytes, at most %d are possible", len(consumer), inbox.MaxConsumerLength)
+		return mistake("Consumer has %d bytes, at most %d are possible", len(consumer), inbox.MaxConsumerLength)
 	}
 	return nil
 }

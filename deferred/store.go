@@ -158,7 +158,7 @@ func scanStored(scan func(...any) error) (StoredMessage, error) {
 	return m, err
 }
 
-// ErrNotFound: no message has that number; most likely it is processed.
+// ErrNotFound says that no message has that number; most likely it is processed.
 var ErrNotFound = errors.New("no such message in the queue")
 
 // Load returns a message as it was received, without a claim on it.

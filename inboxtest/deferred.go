@@ -124,7 +124,7 @@ func (n *node) start(t *testing.T) (stop func()) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.AddNoPublisherHandler("billing", orders, n.subscriber, n.handler)
+	r.AddConsumerHandler("billing", orders, n.subscriber, n.handler)
 	stopped := make(chan error, 1)
 	go func() { stopped <- r.Run(context.Background()) }()
 	receive(t, r.Running(), "the Router to run")
