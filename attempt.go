@@ -55,12 +55,15 @@ func (d *delivery) attempt() (outcome Outcome, err error) {
 	}
 	if !inserted {
 		outcome, err := a.compare()
-		if err != nil || a.claim == nil || a.report.Mismatch {
-			return outcome, err
+		if err != nil {
+			return 0, err
 		}
 		completed, err := a.completeDuplicate()
-		if err != nil || !completed {
-			return outcome, err
+		if err != nil {
+			return 0, err
+		}
+		if !completed {
+			return outcome, nil
 		}
 		open = false
 		if _, err := a.commit(); err != nil {

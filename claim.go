@@ -78,20 +78,17 @@ func (a *attempt) completeClaim() error {
 	if a.claim == nil {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(a.ctx, a.inbox.config.CommitTimeout)
-	defer cancel()
-
 	row := a.row
 	if a.inbox.checker == nil {
 		row.Token = 0 // it is not stored
 	}
-	completed, err := a.claim.Complete(ctx, a.tx, a.inbox.config.Schema, row)
-	if err != nil {
-		return a.failStatement(StageClaim, err)
+	completed, err := a.complete(row)
+	if err != nil || completed {
+		return err
 	}
-	if completed {
-		return nil
-	}
+
+	ctx, cancel := context.WithTimeout(a.ctx, a.inbox.config.CommitTimeout)
+	defer cancel()
 	if err := a.checkTransaction(ctx); err != nil {
 		return err
 	}
@@ -99,13 +96,20 @@ func (a *attempt) completeClaim() error {
 }
 
 // completeDuplicate removes the queue's copy of a message that is processed already. It reports false if there is none: it went with
-// the transaction whose outcome was in doubt, or it is another worker's to remove.
+// the transaction whose outcome was in doubt, or it is another worker's to remove. After a mismatch there is no transaction any more.
 func (a *attempt) completeDuplicate() (bool, error) {
-	ctx, cancel := context.WithTimeout(a.ctx, a.inbox.config.CommitTimeout)
-	defer cancel()
-
+	if a.claim == nil || a.report.Mismatch {
+		return false, nil
+	}
 	row := a.row
 	row.Token = 0
+	return a.complete(row)
+}
+
+// complete removes the queue's row if the table of identities has this one.
+func (a *attempt) complete(row Row) (bool, error) {
+	ctx, cancel := context.WithTimeout(a.ctx, a.inbox.config.CommitTimeout)
+	defer cancel()
 	completed, err := a.claim.Complete(ctx, a.tx, a.inbox.config.Schema, row)
 	if err != nil {
 		return false, a.failStatement(StageClaim, err)

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/watermill-inbox/inbox/internal/sqltx"
 )
 
 // Config configures an Inbox. Only Schema is required; the zero value of every other field is a safe default.
@@ -161,7 +163,7 @@ func (c *Config) setDefaults() {
 	if c.Observer == nil {
 		c.Observer = nopObserver{}
 	}
-	if inserter, ok := c.Schema.(NoWaitInserter); ok && !isNil(inserter) && c.NoWait && c.TxOptions == nil && inserter.NoWaitReadCommitted() {
+	if inserter, ok := c.Schema.(NoWaitInserter); ok && !sqltx.IsNil(inserter) && c.NoWait && c.TxOptions == nil && inserter.NoWaitReadCommitted() {
 		c.TxOptions = &sql.TxOptions{Isolation: sql.LevelReadCommitted}
 	}
 }
@@ -171,7 +173,7 @@ func (c Config) Validate() error {
 	var errs []error
 	refuse := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 
-	if isNil(c.Schema) {
+	if sqltx.IsNil(c.Schema) {
 		refuse("Schema is missing: set postgres.Schema{}, mysql.Schema{} or sqlite.Schema{}")
 	} else if err := c.Schema.Validate(); err != nil {
 		refuse("Schema: %w", err)
@@ -211,7 +213,7 @@ func (c Config) Validate() error {
 	if c.ConflictBackoff > maxConflictBackoff {
 		refuse("ConflictBackoff is %s, but no wait is longer than %s", c.ConflictBackoff, maxConflictBackoff)
 	}
-	if c.Observer != nil && isNil(c.Observer) {
+	if c.Observer != nil && sqltx.IsNil(c.Observer) {
 		refuse("Observer is a nil %T", c.Observer)
 	}
 	if c.HandlerContext != Cancellable && c.HandlerContext != Detached {
@@ -229,7 +231,7 @@ func (c Config) Validate() error {
 }
 
 func (c Config) validateNoWait() error {
-	if !c.NoWait || isNil(c.Schema) {
+	if !c.NoWait || sqltx.IsNil(c.Schema) {
 		return nil
 	}
 	inserter, ok := c.Schema.(NoWaitInserter)

@@ -11,6 +11,8 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/cenkalti/backoff/v5"
+
+	"github.com/watermill-inbox/inbox/internal/sqltx"
 )
 
 // delivery is one message on its way through the Inbox: one or more attempts, each in a transaction of its own.
@@ -128,7 +130,7 @@ func (d *delivery) run() (Outcome, error) {
 			return 0, d.giveUp(err)
 		}
 		i.logger.Debug("Inbox tries the delivery again", d.logFields().Add(watermill.LogFields{"err": err.Error(), "retry": retries + 1}))
-		if !sleep(d.entry, waits.NextBackOff()) {
+		if !sqltx.Sleep(d.entry, waits.NextBackOff()) {
 			return 0, d.giveUp(err)
 		}
 	}
@@ -167,15 +169,8 @@ func (d *delivery) giveUp(err error) error {
 // maxConflictBackoff is the longest wait between two attempts.
 const maxConflictBackoff = time.Second
 
-// conflictBackoff doubles up to a second, with full jitter: each wait is anything from zero to twice its interval.
 func (i *Inbox) conflictBackoff() *backoff.ExponentialBackOff {
-	b := backoff.NewExponentialBackOff()
-	b.InitialInterval = i.config.ConflictBackoff / 2
-	b.MaxInterval = maxConflictBackoff / 2
-	b.Multiplier = 2
-	b.RandomizationFactor = 1
-	b.Reset()
-	return b
+	return sqltx.Backoff(i.config.ConflictBackoff, maxConflictBackoff)
 }
 
 // retryConflicts runs fn until it fails with anything but a conflict.
@@ -186,21 +181,9 @@ func (i *Inbox) retryConflicts(ctx context.Context, fn func() error) error {
 		if class := i.config.Schema.Classify(err); err == nil || class != ClassConflict && class != ClassLockTimeout {
 			return err
 		}
-		if retries >= i.config.ConflictRetries || !sleep(ctx, waits.NextBackOff()) {
+		if retries >= i.config.ConflictRetries || !sqltx.Sleep(ctx, waits.NextBackOff()) {
 			return err
 		}
-	}
-}
-
-// sleep reports whether it slept to the end.
-func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return ctx.Err() == nil
-	case <-ctx.Done():
-		return false
 	}
 }
 

@@ -63,14 +63,7 @@ func (r *Row) identify(msg *message.Message, identityOf IdentityFunc, fingerprin
 func NewRow(consumer string, msg *message.Message, identity IdentityFunc, fingerprint FingerprintFunc) (Row, error) {
 	row := Row{Consumer: consumer}
 	if _, err := row.identify(msg, identity, fingerprint); err != nil {
-		return row, &Error{
-			Consumer:  consumer,
-			Identity:  Identity{Producer: row.Producer, ID: row.ID},
-			Stage:     StageIdentity,
-			Err:       err,
-			permanent: true,
-			final:     true,
-		}
+		return row, newError(row, StageIdentity, err)
 	}
 	return row, nil
 }
@@ -124,9 +117,13 @@ func (d *delivery) identity() Identity {
 // fail wraps the error of a stage. It does not wrap twice.
 func (d *delivery) fail(stage Stage, err error) *Error {
 	d.report.Stage = stage
+	return newError(d.row, stage, err)
+}
+
+func newError(row Row, stage Stage, err error) *Error {
 	return &Error{
-		Consumer:  d.row.Consumer,
-		Identity:  d.identity(),
+		Consumer:  row.Consumer,
+		Identity:  Identity{Producer: row.Producer, ID: row.ID},
 		Stage:     stage,
 		Err:       err,
 		permanent: isPermanent(err),

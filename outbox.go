@@ -11,6 +11,8 @@ import (
 	"github.com/ThreeDotsLabs/watermill/components/forwarder"
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/ThreeDotsLabs/watermill/message/router/middleware"
+
+	"github.com/watermill-inbox/inbox/internal/sqltx"
 )
 
 // maxOutboxBatch is how many messages one insert takes. SQLite allows 32,766 parameters a statement, the other databases 65,535,
@@ -35,7 +37,7 @@ type OutboxFactory func(tx wsql.ContextExecutor) (message.Publisher, error)
 // because JSON would replace what it cannot hold; a UUID longer than 36 characters, a payload that is not JSON in a JSON column or does not fit a BLOB with
 // the default schemas. In a JSON column MySQL, unlike MariaDB, keeps the value of a payload and not its text: numbers lose digits that a double does not hold.
 func SQLOutbox(config wsql.PublisherConfig, logger watermill.LoggerAdapter) OutboxFactory {
-	if config.SchemaAdapter != nil && isNil(config.SchemaAdapter) {
+	if config.SchemaAdapter != nil && sqltx.IsNil(config.SchemaAdapter) {
 		return func(wsql.ContextExecutor) (message.Publisher, error) {
 			return nil, fmt.Errorf("SchemaAdapter is a nil %T", config.SchemaAdapter)
 		}
@@ -205,14 +207,14 @@ func (c *Config) newOutboxPublisher(tx wsql.ContextExecutor) (message.Publisher,
 	if err != nil {
 		return nil, err
 	}
-	if isNil(publisher) {
+	if sqltx.IsNil(publisher) {
 		return nil, errors.New("the factory returned no publisher")
 	}
 	for n, decorate := range c.OutboxDecorators {
 		if publisher, err = decorate(publisher); err != nil {
 			return nil, fmt.Errorf("OutboxDecorators[%d]: %w", n, err)
 		}
-		if isNil(publisher) {
+		if sqltx.IsNil(publisher) {
 			return nil, fmt.Errorf("OutboxDecorators[%d] returned no publisher", n)
 		}
 	}

@@ -3,7 +3,6 @@ package inbox
 import (
 	"context"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -74,18 +73,13 @@ func (s store) verify(ctx context.Context, tx wsql.Tx) error {
 // VerifyTable compares a live table, as describe lists it, with columns, and says what differs and why it matters.
 func VerifyTable(ctx context.Context, tx wsql.ContextExecutor, table string, describe wsql.Query, columns []Column) error {
 	live := map[string]string{}
-	rows, err := tx.QueryContext(ctx, describe.Query, describe.Args...)
-	if err != nil {
-		return err
-	}
-	for rows.Next() {
+	err := sqltx.Each(ctx, tx, describe, func(scan func(...any) error) error {
 		var name, columnType string
-		if err := rows.Scan(&name, &columnType); err != nil {
-			return errors.Join(err, rows.Close())
-		}
+		err := scan(&name, &columnType)
 		live[name] = columnType
-	}
-	if err := errors.Join(sqltx.RowsErr(rows), rows.Close()); err != nil {
+		return err
+	})
+	if err != nil {
 		return err
 	}
 	if len(live) == 0 {

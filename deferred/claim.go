@@ -21,7 +21,6 @@ type claim struct {
 	seq       int64
 	token     int64
 	attempts  int // this one included
-	received  time.Time
 	msg       *message.Message
 	cancelMsg context.CancelFunc
 

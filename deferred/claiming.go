@@ -10,6 +10,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/watermill-inbox/inbox"
+	"github.com/watermill-inbox/inbox/internal/sqltx"
 )
 
 // recheckWaiting is how often a message that waits for its ordering key is looked at although nothing told that its turn has come: the worker that
@@ -18,11 +19,13 @@ func (s *subscription) recheckWaiting() time.Duration { return s.config.Lease }
 
 // claim takes up to limit messages of a state. It reports how many, and whether there may be more.
 func (s *subscription) claim(state State, limit int) (claimed int, more bool, err error) {
-	token, sent := newToken(), time.Now()
-	var claims []*claim
+	var (
+		claims []*claim
+		sent   time.Time
+	)
 	err = s.queue.retryConflicts(s.ctx, func() error {
-		token, sent = newToken(), time.Now()
-		claims, more = nil, false
+		token := newToken()
+		sent, claims, more = time.Now(), nil, false
 		err := s.queue.once(s.ctx, func(ctx context.Context, tx wsql.Tx) (err error) {
 			claims, more, err = s.claimIn(ctx, tx, state, limit, token)
 			return err
@@ -57,19 +60,12 @@ func (s *subscription) noSuspects() {
 }
 
 func (s *subscription) claimIn(ctx context.Context, tx wsql.Tx, state State, limit int, token int64) (claims []*claim, more bool, err error) {
-	run := func(query wsql.Query) error {
-		_, err := tx.ExecContext(ctx, query.Query, query.Args...)
-		return err
-	}
-	if first := s.queue.ClaimFirst(s.config.Queue); !first.IsZero() {
-		if err := run(first); err != nil {
-			return nil, false, err
-		}
-	}
+	before := []wsql.Query{s.queue.ClaimFirst(s.config.Queue)}
 	for _, doubtful := range s.doubtful {
-		if err := run(s.queue.undo(s.config.Consumer, s.topic, doubtful)); err != nil {
-			return nil, false, err
-		}
+		before = append(before, s.queue.undo(s.config.Consumer, s.topic, doubtful))
+	}
+	if err := run(ctx, tx, before...); err != nil {
+		return nil, false, err
 	}
 	found, err := s.readDue(ctx, tx, state, limit, token)
 	if err != nil || len(found) == 0 {
@@ -79,49 +75,39 @@ func (s *subscription) claimIn(ctx context.Context, tx wsql.Tx, state State, lim
 	if err != nil {
 		return nil, false, err
 	}
-	var seqs, unreadable []int64
+
+	var claimed, unreadable []int64
 	for _, c := range found {
 		switch {
 		case slices.Contains(behind, c.seq):
 		case c.msg == nil:
 			unreadable = append(unreadable, c.seq)
 		default:
-			claims, seqs = append(claims, c), append(seqs, c.seq)
+			claims, claimed = append(claims, c), append(claimed, c.seq)
 		}
 	}
-	if len(unreadable) > 0 {
-		if err := run(s.queue.bury(unreadable, reasonUnreadable)); err != nil {
-			return nil, false, err
-		}
-	}
-	if len(behind) > 0 {
-		if err := run(s.queue.move(behind, StateWaiting, s.recheckWaiting())); err != nil {
-			return nil, false, err
-		}
-	}
-	if len(claims) > 0 {
-		if err := run(s.queue.statements.claim(seqs, token, s.config.Lease)); err != nil {
-			return nil, false, err
-		}
-	}
-	return claims, len(found) == limit, nil
+	err = run(ctx, tx,
+		s.queue.bury(unreadable, reasonUnreadable),
+		s.queue.move(behind, StateWaiting, s.recheckWaiting()),
+		s.queue.statements.claim(claimed, token, s.config.Lease),
+	)
+	return claims, len(found) == limit, err
 }
 
 // readDue locks and reads messages. One that cannot be read is kept out of the way of the others.
 func (s *subscription) readDue(ctx context.Context, tx wsql.Tx, state State, limit int, token int64) ([]*claim, error) {
 	var found []*claim
-	err := each(ctx, tx, s.queue.due(s.config.Consumer, s.topic, state, limit), func(scan func(...any) error) error {
+	err := sqltx.Each(ctx, tx, s.queue.due(s.config.Consumer, s.topic, state, limit), func(scan func(...any) error) error {
 		var (
 			c                                                       = &claim{table: s.queue, topic: s.topic, token: token}
 			producer, id, fingerprint, key, uuid, metadata, payload []byte
-			receivedAt                                              int64
 		)
-		err := scan(&c.seq, &producer, &id, &fingerprint, &key, &uuid, &metadata, &payload, &c.attempts, &receivedAt)
+		err := scan(&c.seq, &producer, &id, &fingerprint, &key, &uuid, &metadata, &payload, &c.attempts)
 		if err != nil {
 			return err
 		}
 		c.attempts++
-		c.orderingKey, c.received = string(key), time.UnixMicro(receivedAt)
+		c.orderingKey = string(key)
 		c.row = inbox.Row{Consumer: s.config.Consumer, Producer: string(producer), ID: string(id), Fingerprint: string(fingerprint)}
 		if c.msg, err = messageOf(c.row.ID, uuid, metadata, payload); err != nil {
 			s.logger.Error("Stored message cannot be read and is dead", err, s.fields.Add(watermill.LogFields{"message_id": c.row.ID}))
@@ -146,7 +132,7 @@ func messageOf(id string, uuid, metadata, payload []byte) (*message.Message, err
 	if err != nil {
 		return nil, err
 	}
-	msg := message.NewMessage(uuidOf(id, uuid), slices.Clone(payload))
+	msg := message.NewMessage(uuidOf(id, uuid), payload)
 	msg.Metadata = decoded
 	return msg, nil
 }
@@ -166,7 +152,7 @@ func (s *subscription) behind(ctx context.Context, tx wsql.Tx, found []*claim) (
 }
 
 func readNumbers(ctx context.Context, tx wsql.Tx, query wsql.Query) (numbers []int64, err error) {
-	err = each(ctx, tx, query, func(scan func(...any) error) error {
+	err = sqltx.Each(ctx, tx, query, func(scan func(...any) error) error {
 		var number int64
 		err := scan(&number)
 		numbers = append(numbers, number)

@@ -1,6 +1,7 @@
 package deferred
 
 import (
+	"cmp"
 	"database/sql"
 	"fmt"
 
@@ -25,6 +26,14 @@ const (
 	// Outgoing holds produced messages until they are relayed. Nothing in it is unique.
 	Outgoing
 )
+
+// TableName returns the name that a dialect's configuration gives the queue's table, or the default.
+func (q Queue) TableName(pending, outgoing string) string {
+	if q == Outgoing {
+		return cmp.Or(outgoing, DefaultOutgoingTable)
+	}
+	return cmp.Or(pending, DefaultPendingTable)
+}
 
 // Dialect is what a SQL dialect knows beyond inbox.Schema for durable queues. It is an optional interface of a Schema; postgres.Schema,
 // mysql.Schema and sqlite.Schema have it. It is a set of differences: the statements themselves, the same for all databases, are in

@@ -2,6 +2,7 @@ package deferred
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	wsql "github.com/ThreeDotsLabs/watermill-sql/v4/pkg/sql"
@@ -149,7 +150,7 @@ func (k *keeper) renewNow(ctx context.Context, claims []*claim) (map[[2]int64]bo
 }
 
 func (k *keeper) readHeld(ctx context.Context, tx wsql.Tx, claims []*claim, held map[[2]int64]bool) error {
-	return each(ctx, tx, k.queue.held(claims), func(scan func(...any) error) error {
+	return sqltx.Each(ctx, tx, k.queue.held(claims), func(scan func(...any) error) error {
 		var pair [2]int64
 		err := scan(&pair[0], &pair[1])
 		held[pair] = true
@@ -220,10 +221,8 @@ func (s *subscription) count() int {
 func (k *keeper) sweepOnce(ctx context.Context) (moved int, err error) {
 	var suspects bool
 	err = k.queue.once(ctx, func(ctx context.Context, tx wsql.Tx) error {
-		if first := k.queue.ClaimFirst(k.config.Queue); !first.IsZero() {
-			if _, err := tx.ExecContext(ctx, first.Query, first.Args...); err != nil {
-				return err
-			}
+		if err := run(ctx, tx, k.queue.ClaimFirst(k.config.Queue)); err != nil {
+			return err
 		}
 		lost, err := k.sweepClaims(ctx, tx)
 		if err != nil {
@@ -261,7 +260,6 @@ func (k *keeper) sweepClaims(ctx context.Context, tx wsql.Tx) (int, error) {
 		return 0, err
 	}
 	var suspects, dead []int64
-	var queries []wsql.Query
 	var keys []string
 	for _, m := range expired {
 		if k.config.MaxAttempts < 0 || m.attempts < k.config.MaxAttempts {
@@ -274,17 +272,13 @@ func (k *keeper) sweepClaims(ctx context.Context, tx wsql.Tx) (int, error) {
 		}
 	}
 	if len(dead) > 0 {
-		queries = append(queries, k.queue.bury(dead, reasonCrashed))
 		k.logger.Error("Deferred messages are dead: their workers disappeared at every attempt", nil, k.fields.Add(map[string]any{"messages": len(dead)}))
 	}
 	if len(suspects) > 0 {
-		queries = append(queries, k.queue.move(suspects, StateSuspect, 0))
 		k.logger.Info("Workers disappeared while they held messages, which are now claimed one at a time", k.fields.Add(map[string]any{"messages": len(suspects)}))
 	}
-	for _, query := range queries {
-		if _, err := tx.ExecContext(ctx, query.Query, query.Args...); err != nil {
-			return 0, err
-		}
+	if err := run(ctx, tx, k.queue.bury(dead, reasonCrashed), k.queue.move(suspects, StateSuspect, 0)); err != nil {
+		return 0, err
 	}
 	for _, key := range keys {
 		if err := k.queue.promoteFirst(ctx, tx, k.config.Consumer, k.topic, key, true); err != nil {
@@ -308,35 +302,14 @@ func (k *keeper) sweepWaiting(ctx context.Context, tx wsql.Tx) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	blocked := map[int64]bool{}
-	for _, seq := range behind {
-		blocked[seq] = true
-	}
-	var free []int64
-	for _, seq := range seqs {
-		if !blocked[seq] {
-			free = append(free, seq)
-		}
-	}
-	for state, moved := range map[State][]int64{StateWaiting: behind, StatePending: free} {
-		if len(moved) == 0 {
-			continue
-		}
-		after := time.Duration(0)
-		if state == StateWaiting {
-			after = k.recheckWaiting()
-		}
-		query := k.queue.move(moved, state, after)
-		if _, err := tx.ExecContext(ctx, query.Query, query.Args...); err != nil {
-			return 0, err
-		}
-	}
-	return len(expired), nil
+	free := slices.DeleteFunc(seqs, func(seq int64) bool { return slices.Contains(behind, seq) })
+	err = run(ctx, tx, k.queue.move(behind, StateWaiting, k.recheckWaiting()), k.queue.move(free, StatePending, 0))
+	return len(expired), err
 }
 
 func (k *keeper) readExpired(ctx context.Context, tx wsql.Tx, state State) ([]expiredMessage, error) {
 	var found []expiredMessage
-	err := each(ctx, tx, k.queue.expired(k.config.Consumer, k.topic, state, sweepLimit), func(scan func(...any) error) error {
+	err := sqltx.Each(ctx, tx, k.queue.expired(k.config.Consumer, k.topic, state, sweepLimit), func(scan func(...any) error) error {
 		var (
 			m   expiredMessage
 			key []byte

@@ -14,6 +14,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/watermill-inbox/inbox"
+	"github.com/watermill-inbox/inbox/internal/sqltx"
 )
 
 // ReceiveOutcome is what became of one message. The zero value is none.
@@ -262,8 +263,7 @@ func (r *reception) storeOnce(chunk []*item) error {
 	token := newToken()
 	var found []rowOutcome
 	err := r.queue.repeat(r.ctx, func(ctx context.Context, tx wsql.Tx) (err error) {
-		insert := r.queue.insert(stored, token)
-		if _, err := tx.ExecContext(ctx, insert.Query, insert.Args...); err != nil {
+		if err := run(ctx, tx, r.queue.insert(stored, token)); err != nil {
 			return err
 		}
 		found, err = r.queue.readOutcomes(ctx, tx, stored)
@@ -309,7 +309,7 @@ var errVanished = errors.New("a message was neither stored nor found: it was pro
 
 func (t *table) readOutcomes(ctx context.Context, tx wsql.Tx, stored []storedMessage) ([]rowOutcome, error) {
 	found, seen := make([]rowOutcome, len(stored)), 0
-	err := each(ctx, tx, t.outcomes(stored), func(scan func(...any) error) error {
+	err := sqltx.Each(ctx, tx, t.outcomes(stored), func(scan func(...any) error) error {
 		var (
 			n, processed         int
 			outcome              rowOutcome

@@ -6,26 +6,13 @@ import (
 
 	wsql "github.com/ThreeDotsLabs/watermill-sql/v4/pkg/sql"
 	"github.com/jackc/pgx/v5/pgxpool"
-)
 
-// poolOf returns what a Beginner wraps, if it is a pool of database/sql or pgx.
-func poolOf(db wsql.Beginner) any {
-	switch db := db.(type) {
-	case wsql.StdSQLBeginner:
-		return db.SQLBeginner
-	case *wsql.StdSQLBeginner:
-		return db.SQLBeginner
-	case wsql.PgxBeginner:
-		return db.Conn
-	case *wsql.PgxBeginner:
-		return db.Conn
-	}
-	return nil
-}
+	"github.com/watermill-inbox/inbox/internal/sqltx"
+)
 
 // poolSize returns how many connections the pool may have, 0 if that is not bounded or not known.
 func poolSize(db wsql.Beginner) int {
-	switch pool := poolOf(db).(type) {
+	switch pool := sqltx.Unwrap(db).(type) {
 	case *sql.DB:
 		return pool.Stats().MaxOpenConnections
 	case *pgxpool.Pool:
@@ -37,7 +24,7 @@ func poolSize(db wsql.Beginner) int {
 // reserve takes a connection out of the pool, so that handlers that use all others cannot keep leases from being renewed. Of a pool that it does not
 // know it returns the pool.
 func reserve(ctx context.Context, db wsql.Beginner) (wsql.Beginner, func(), error) {
-	switch pool := poolOf(db).(type) {
+	switch pool := sqltx.Unwrap(db).(type) {
 	case *sql.DB:
 		conn, err := pool.Conn(ctx)
 		if err != nil {

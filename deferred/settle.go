@@ -136,9 +136,7 @@ func (t *table) promoteFirst(ctx context.Context, tx wsql.Tx, consumer, topic, o
 	if _, err := sqltx.QueryRow(ctx, tx, t.first(consumer, topic, orderingKey, deadLetsGo), &first); err != nil || !first.Valid {
 		return err
 	}
-	query := t.promote(first.Int64)
-	_, err := tx.ExecContext(ctx, query.Query, query.Args...)
-	return err
+	return run(ctx, tx, t.promote(first.Int64))
 }
 
 func (s *subscription) fieldsOf(c *claim) watermill.LogFields {

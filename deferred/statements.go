@@ -127,14 +127,8 @@ func (s statements) insert(messages []storedMessage, reception int64) wsql.Query
 		" SELECT b.consumer, b.topic, b.producer, b.message_id, b.fingerprint, b.ordering_key, b.uuid, b.metadata, b.payload, ",
 		reception, ", ", s.Now(), ", ", s.Now(), " + b.delay FROM (")
 	for n, m := range messages {
-		if n == 0 {
-			t.add("SELECT ", n, " AS n, ", literal(m.Consumer), " AS consumer, ", literal(m.topic), " AS topic, ", literal(m.Producer), " AS producer, ",
-				literal(m.ID), " AS message_id, ", literal(m.Fingerprint), " AS fingerprint, ", literal(m.orderingKey), " AS ordering_key, ",
-				literal(m.uuid), " AS uuid, ", literal(m.metadata), " AS metadata, ", literal(m.payload), " AS payload, ", m.delay, " AS delay")
-			continue
-		}
-		t.add(" UNION ALL SELECT ", n, ", ", literal(m.Consumer), ", ", literal(m.topic), ", ", literal(m.Producer), ", ", literal(m.ID), ", ",
-			literal(m.Fingerprint), ", ", literal(m.orderingKey), ", ", literal(m.uuid), ", ", literal(m.metadata), ", ", literal(m.payload), ", ", m.delay)
+		t.identityOf(n, m).add(", ", literal(m.Fingerprint), " AS fingerprint, ", literal(m.orderingKey), " AS ordering_key, ", literal(m.uuid), " AS uuid, ",
+			literal(m.metadata), " AS metadata, ", literal(m.payload), " AS payload, ", m.delay, " AS delay")
 	}
 	t.add(") b WHERE ")
 	if s.queue == Pending {
@@ -143,17 +137,21 @@ func (s statements) insert(messages []storedMessage, reception int64) wsql.Query
 	return t.add("1 = 1 ORDER BY b.n").query()
 }
 
+// identityOf appends the beginning of a row of messages.
+func (t *text) identityOf(n int, m storedMessage) *text {
+	if n > 0 {
+		t.add(" UNION ALL ")
+	}
+	return t.add("SELECT ", n, " AS n, ", literal(m.Consumer), " AS consumer, ", literal(m.topic), " AS topic, ", literal(m.Producer), " AS producer, ",
+		literal(m.ID), " AS message_id")
+}
+
 // outcomes reads what became of messages: for each its number, the number of the insert that stored it (0: it is not in the queue), the
 // fingerprint in the queue, whether it is processed (1) or not (0), and the fingerprint in the table of identities.
 func (s statements) outcomes(messages []storedMessage) wsql.Query {
 	t := s.text(1024).add("SELECT b.n, COALESCE(p.reception, 0), p.fingerprint, CASE WHEN a.consumer IS NULL THEN 0 ELSE 1 END, a.fingerprint FROM (")
 	for n, m := range messages {
-		if n == 0 {
-			t.add("SELECT 0 AS n, ", literal(m.Consumer), " AS consumer, ", literal(m.topic), " AS topic, ", literal(m.Producer), " AS producer, ",
-				literal(m.ID), " AS message_id")
-			continue
-		}
-		t.add(" UNION ALL SELECT ", n, ", ", literal(m.Consumer), ", ", literal(m.topic), ", ", literal(m.Producer), ", ", literal(m.ID))
+		t.identityOf(n, m)
 	}
 	return t.add(") b LEFT JOIN ", s.tableName(), " p ON p.consumer = b.consumer AND p.topic = b.topic AND p.producer = b.producer AND p.message_id = b.message_id",
 		" LEFT JOIN ", s.Table(), " a ON ", sameIdentity).query()
@@ -166,7 +164,7 @@ func (t *text) of(consumer, topic string, state State) *text {
 
 // due locks up to limit messages of a state whose time has come, the earliest first, and returns all that a worker needs of them.
 func (s statements) due(consumer, topic string, state State, limit int) wsql.Query {
-	return s.text(512).add("SELECT seq, producer, message_id, fingerprint, ordering_key, uuid, metadata, payload, attempts, received_at FROM ", s.tableName(), " WHERE ").
+	return s.text(512).add("SELECT seq, producer, message_id, fingerprint, ordering_key, uuid, metadata, payload, attempts FROM ", s.tableName(), " WHERE ").
 		of(consumer, topic, state).add(" AND due_at <= ", s.Now(), " ORDER BY due_at, seq LIMIT ", limit, s.SkipLocked()).query()
 }
 
@@ -193,19 +191,28 @@ func (s statements) behind(seqs []int64, deadLetsGo bool) wsql.Query {
 		" AND e.seq <> c.seq AND e.state = ", StateClaimed, "))").query()
 }
 
-// claim makes locked messages those of a worker.
+// claim makes locked messages those of a worker. Like move and bury it has no text for no messages.
 func (s statements) claim(seqs []int64, token int64, lease time.Duration) wsql.Query {
+	if len(seqs) == 0 {
+		return wsql.Query{}
+	}
 	return s.text(256).add("UPDATE ", s.tableName(), " SET state = ", StateClaimed, ", token = ", token, ", attempts = attempts + 1, due_at = ", s.Now(), " + ", lease,
 		" WHERE seq IN ").list(seqs).query()
 }
 
 // move puts locked messages into another state, to be looked at after a while.
 func (s statements) move(seqs []int64, state State, after time.Duration) wsql.Query {
+	if len(seqs) == 0 {
+		return wsql.Query{}
+	}
 	return s.text(256).add("UPDATE ", s.tableName(), " SET state = ", state, ", token = 0, due_at = ", s.Now(), " + ", after, " WHERE seq IN ").list(seqs).query()
 }
 
 // bury makes locked messages dead.
 func (s statements) bury(seqs []int64, reason string) wsql.Query {
+	if len(seqs) == 0 {
+		return wsql.Query{}
+	}
 	return s.text(256).add("UPDATE ", s.tableName(), " SET state = ", StateDead, ", token = 0, due_at = ", s.Now(), ", reason = ", literal(reason),
 		" WHERE seq IN ").list(seqs).query()
 }

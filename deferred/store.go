@@ -51,7 +51,7 @@ func (s *Store) Count(ctx context.Context) ([]Count, error) {
 	err := s.queue.repeat(ctx, func(ctx context.Context, tx wsql.Tx) error {
 		counts = nil
 		var last *Count
-		return each(ctx, tx, s.queue.counts(), func(scan func(...any) error) error {
+		return sqltx.Each(ctx, tx, s.queue.counts(), func(scan func(...any) error) error {
 			var (
 				consumer, topic []byte
 				state           State
@@ -132,7 +132,7 @@ func (s *Store) List(ctx context.Context, filter Filter) ([]StoredMessage, error
 	var found []StoredMessage
 	err := s.queue.repeat(ctx, func(ctx context.Context, tx wsql.Tx) error {
 		found = nil
-		return each(ctx, tx, s.queue.list(filter), func(scan func(...any) error) error {
+		return sqltx.Each(ctx, tx, s.queue.list(filter), func(scan func(...any) error) error {
 			m, err := scanStored(scan)
 			found = append(found, m)
 			return err
@@ -202,9 +202,7 @@ func (s *Store) Redrive(ctx context.Context, numbers ...int64) error {
 		if _, err := s.dead(ctx, tx, numbers); err != nil {
 			return err
 		}
-		query := s.queue.redrive(numbers)
-		_, err := tx.ExecContext(ctx, query.Query, query.Args...)
-		return err
+		return run(ctx, tx, s.queue.redrive(numbers))
 	})
 	if err != nil {
 		return fmt.Errorf("deferred: redrive: %w", err)
@@ -223,8 +221,7 @@ func (s *Store) Discard(ctx context.Context, numbers ...int64) error {
 		if err != nil {
 			return err
 		}
-		query := s.queue.discard(numbers)
-		if _, err := tx.ExecContext(ctx, query.Query, query.Args...); err != nil {
+		if err := run(ctx, tx, s.queue.discard(numbers)); err != nil {
 			return err
 		}
 		for _, m := range dead {
@@ -251,17 +248,15 @@ type deadMessage struct {
 
 // dead locks messages and makes sure that all of them are dead.
 func (s *Store) dead(ctx context.Context, tx wsql.Tx, numbers []int64) ([]deadMessage, error) {
-	if first := s.queue.ClaimFirst(s.queue.queue); !first.IsZero() {
-		if _, err := tx.ExecContext(ctx, first.Query, first.Args...); err != nil {
-			return nil, err
-		}
+	if err := run(ctx, tx, s.queue.ClaimFirst(s.queue.queue)); err != nil {
+		return nil, err
 	}
 	var dead []deadMessage
 	missing := map[int64]bool{}
 	for _, number := range numbers {
 		missing[number] = true
 	}
-	err := each(ctx, tx, s.queue.lockDead(numbers), func(scan func(...any) error) error {
+	err := sqltx.Each(ctx, tx, s.queue.lockDead(numbers), func(scan func(...any) error) error {
 		var (
 			m                    deadMessage
 			consumer, topic, key []byte
@@ -285,18 +280,4 @@ func (s *Store) dead(ctx context.Context, tx wsql.Tx, numbers []int64) ([]deadMe
 		return nil, notDead
 	}
 	return dead, nil
-}
-
-// each calls fn for each row.
-func each(ctx context.Context, tx wsql.Tx, query wsql.Query, fn func(scan func(dest ...any) error) error) error {
-	rows, err := tx.QueryContext(ctx, query.Query, query.Args...)
-	if err != nil {
-		return err
-	}
-	for rows.Next() {
-		if err := fn(rows.Scan); err != nil {
-			return errors.Join(err, rows.Close())
-		}
-	}
-	return errors.Join(sqltx.RowsErr(rows), rows.Close())
 }

@@ -7,6 +7,8 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/watermill-inbox/inbox/internal/sqltx"
 )
 
 // subscription is one call of Subscribe. Three kinds of goroutines work for it: run claims, keep renews leases and looks for those that
@@ -46,7 +48,6 @@ func newSubscription(ctx context.Context, s *Subscriber, topic string) *subscrip
 		look:       make(chan struct{}, 1),
 	}
 	sub.ctx, sub.cancel = context.WithCancel(ctx)
-	context.AfterFunc(s.ctx, sub.cancel)
 	return sub
 }
 
@@ -54,6 +55,7 @@ func newSubscription(ctx context.Context, s *Subscriber, topic string) *subscrip
 func (s *subscription) run() {
 	defer close(s.output)
 	defer s.cancel()
+	defer context.AfterFunc(s.Subscriber.ctx, s.cancel)()
 	var endDrain context.CancelFunc
 	s.drained, endDrain = context.WithCancel(context.Background())
 	defer endDrain()
@@ -80,8 +82,8 @@ func (s *subscription) run() {
 
 // claimLoop claims while there is room, and waits otherwise.
 func (s *subscription) claimLoop() {
-	idle := jitter(s.config.PollInterval/8, s.config.PollInterval)
-	failing := jitter(100*time.Millisecond, 5*time.Second)
+	idle := sqltx.Backoff(s.config.PollInterval/8, s.config.PollInterval)
+	failing := sqltx.Backoff(100*time.Millisecond, 5*time.Second)
 	for s.ctx.Err() == nil {
 		state, limit := s.next()
 		if limit == 0 {

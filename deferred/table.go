@@ -9,7 +9,6 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill"
 	wsql "github.com/ThreeDotsLabs/watermill-sql/v4/pkg/sql"
-	"github.com/cenkalti/backoff/v5"
 
 	"github.com/watermill-inbox/inbox"
 	"github.com/watermill-inbox/inbox/internal/sqltx"
@@ -58,12 +57,7 @@ func (t *table) initialize(ctx context.Context) error {
 	queries := append(t.SchemaInitializingQueries(), t.QueueInitializingQueries(t.queue)...)
 	err := t.retryConflicts(ctx, func() error {
 		return t.runner.InTx(ctx, nil, func(tx wsql.Tx) error {
-			for _, query := range queries {
-				if _, err := tx.ExecContext(ctx, query.Query, query.Args...); err != nil {
-					return err
-				}
-			}
-			return nil
+			return run(ctx, tx, queries...)
 		})
 	})
 	if err != nil {
@@ -100,36 +94,41 @@ func (t *table) repeat(ctx context.Context, fn func(ctx context.Context, tx wsql
 	return t.retryConflicts(ctx, func() error { return t.once(ctx, fn) })
 }
 
-// exec runs statements in one short transaction and reports how many rows the first one affected.
-func (t *table) exec(ctx context.Context, queries ...wsql.Query) (int64, error) {
-	var affected int64
-	err := t.once(ctx, func(ctx context.Context, tx wsql.Tx) error {
-		for n, query := range queries {
-			result, err := tx.ExecContext(ctx, query.Query, query.Args...)
-			if err != nil {
-				return err
-			}
-			if n > 0 {
-				continue
-			}
-			if affected, err = result.RowsAffected(); err != nil {
-				return err
-			}
+// exec runs a statement in a short transaction of its own and reports how many rows it affected.
+func (t *table) exec(ctx context.Context, query wsql.Query) (affected int64, err error) {
+	err = t.once(ctx, func(ctx context.Context, tx wsql.Tx) error {
+		result, err := tx.ExecContext(ctx, query.Query, query.Args...)
+		if err != nil {
+			return err
 		}
-		return nil
+		affected, err = result.RowsAffected()
+		return err
 	})
 	return affected, err
 }
 
+// run executes statements one after the other. Those of no text are left out.
+func run(ctx context.Context, tx wsql.Tx, queries ...wsql.Query) error {
+	for _, query := range queries {
+		if query.IsZero() {
+			continue
+		}
+		if _, err := tx.ExecContext(ctx, query.Query, query.Args...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // retryConflicts tries fn again, with jitter, while the database gives way to another transaction or does not answer.
 func (t *table) retryConflicts(ctx context.Context, fn func() error) error {
-	waits := jitter(5*time.Millisecond, 500*time.Millisecond)
+	waits := sqltx.Backoff(5*time.Millisecond, 500*time.Millisecond)
 	for {
 		err := fn()
 		if err == nil || !t.transient(err) {
 			return err
 		}
-		if !sleep(ctx, waits.NextBackOff()) {
+		if !sqltx.Sleep(ctx, waits.NextBackOff()) {
 			return err
 		}
 	}
@@ -142,27 +141,4 @@ func (t *table) transient(err error) bool {
 		return true
 	}
 	return errors.Is(err, errVanished) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, sql.ErrTxDone)
-}
-
-// jitter doubles from first to last, each wait anything from zero to its interval.
-func jitter(first, last time.Duration) *backoff.ExponentialBackOff {
-	b := backoff.NewExponentialBackOff()
-	b.InitialInterval = first / 2
-	b.MaxInterval = last / 2
-	b.Multiplier = 2
-	b.RandomizationFactor = 1
-	b.Reset()
-	return b
-}
-
-// sleep reports whether it slept to the end.
-func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return ctx.Err() == nil
-	case <-ctx.Done():
-		return false
-	}
 }

@@ -20,15 +20,7 @@ var _ deferred.Dialect = Schema{}
 const longestIndexSuffix = "_identity"
 
 func (s Schema) queueName(queue deferred.Queue) string {
-	switch {
-	case queue == deferred.Outgoing && s.OutgoingTable != "":
-		return s.OutgoingTable
-	case queue == deferred.Outgoing:
-		return deferred.DefaultOutgoingTable
-	case s.PendingTable != "":
-		return s.PendingTable
-	}
-	return deferred.DefaultPendingTable
+	return queue.TableName(s.PendingTable, s.OutgoingTable)
 }
 
 // QueueTable returns the quoted name of a table of waiting messages.
@@ -37,17 +29,13 @@ func (s Schema) QueueTable(queue deferred.Queue) string { return quoted(s.queueN
 // QueueDDL returns the script that creates a table of waiting messages.
 func (s Schema) QueueDDL(queue deferred.Queue) string {
 	name := s.queueName(queue)
-	_, relation, qualified := strings.Cut(name, ".")
-	if !qualified {
-		relation = name
-	}
+	relation := name[strings.LastIndex(name, ".")+1:]
 	purpose, unique := "produced, to be relayed", ""
 	if queue == deferred.Pending {
 		purpose = "received, to be processed"
 		unique = "CREATE UNIQUE INDEX IF NOT EXISTS " + quoted(relation+"_identity") + " ON {{table}} (consumer, topic, producer, message_id);"
 	}
 	return strings.NewReplacer(
-		"{{unique}}\n", unique+"\n",
 		"{{purpose}}", purpose,
 		"{{index_due}}", quoted(relation+"_due"),
 		"{{index_key}}", quoted(relation+"_key"),

@@ -17,15 +17,7 @@ var queueDDL string
 var _ deferred.Dialect = Schema{}
 
 func (s Schema) queueName(queue deferred.Queue) string {
-	switch {
-	case queue == deferred.Outgoing && s.OutgoingTable != "":
-		return s.OutgoingTable
-	case queue == deferred.Outgoing:
-		return deferred.DefaultOutgoingTable
-	case s.PendingTable != "":
-		return s.PendingTable
-	}
-	return deferred.DefaultPendingTable
+	return queue.TableName(s.PendingTable, s.OutgoingTable)
 }
 
 // QueueTable returns the quoted name of a table of waiting messages.

@@ -1,6 +1,8 @@
 package inboxamqp
 
 import (
+	"cmp"
+
 	"github.com/ThreeDotsLabs/watermill-amqp/v3/pkg/amqp"
 	"github.com/ThreeDotsLabs/watermill/message"
 	amqp091 "github.com/rabbitmq/amqp091-go"
@@ -40,7 +42,7 @@ func (m Marshaler) Marshal(msg *message.Message) (amqp091.Publishing, error) {
 
 // Unmarshal never fails. A message without an id has an empty UUID. See the package for how headers become metadata.
 func (m Marshaler) Unmarshal(delivery amqp091.Delivery) (*message.Message, error) {
-	key := m.uuidHeader()
+	key := cmp.Or(m.MessageUUIDHeaderKey, amqp.DefaultMessageUUIDHeaderKey)
 	id := stringOf(delivery.Headers[key])
 	if id == "" {
 		id = delivery.MessageId
@@ -54,11 +56,4 @@ func (m Marshaler) Unmarshal(delivery amqp091.Delivery) (*message.Message, error
 	}
 	addProperties(msg.Metadata, delivery)
 	return msg, nil
-}
-
-func (m Marshaler) uuidHeader() string {
-	if m.MessageUUIDHeaderKey != "" {
-		return m.MessageUUIDHeaderKey
-	}
-	return amqp.DefaultMessageUUIDHeaderKey
 }

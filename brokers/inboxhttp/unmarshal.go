@@ -1,6 +1,7 @@
 package inboxhttp
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -41,10 +42,7 @@ func (c Config) Unmarshal(_ string, request *http.Request) (*message.Message, er
 	if err != nil {
 		return nil, err
 	}
-	limit := c.MaxBody
-	if limit == 0 {
-		limit = DefaultMaxBody
-	}
+	limit := cmp.Or(c.MaxBody, DefaultMaxBody)
 	body, err := io.ReadAll(http.MaxBytesReader(nil, request.Body, limit))
 	if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) {
 		return nil, fmt.Errorf("inboxhttp: body has more than %d bytes: %w", limit, err)
@@ -62,10 +60,7 @@ func (c Config) Unmarshal(_ string, request *http.Request) (*message.Message, er
 }
 
 func (c Config) id(header http.Header) (string, error) {
-	name := c.IDHeader
-	if name == "" {
-		name = wmhttp.HeaderUUID
-	}
+	name := cmp.Or(c.IDHeader, wmhttp.HeaderUUID)
 	values := header.Values(name)
 	if len(values) > 1 {
 		return "", fmt.Errorf("inboxhttp: header %s occurs %d times", http.CanonicalHeaderKey(name), len(values))

@@ -1,6 +1,7 @@
 package inboxkafka
 
 import (
+	"cmp"
 	"maps"
 
 	"github.com/IBM/sarama"
@@ -55,14 +56,7 @@ func (m Marshaler) Unmarshal(record *sarama.ConsumerMessage) (*message.Message, 
 		}
 	}
 	if msg.UUID == "" {
-		msg.UUID = msg.Metadata[m.idHeader()]
+		msg.UUID = msg.Metadata[cmp.Or(m.IDHeader, DefaultIDHeader)]
 	}
 	return msg, nil
-}
-
-func (m Marshaler) idHeader() string {
-	if m.IDHeader != "" {
-		return m.IDHeader
-	}
-	return DefaultIDHeader
 }

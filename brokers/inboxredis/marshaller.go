@@ -1,6 +1,7 @@
 package inboxredis
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/ThreeDotsLabs/watermill-redisstream/pkg/redisstream"
@@ -74,19 +75,9 @@ func (m Marshaller) unmarshalWatermill(fields map[string]string) *message.Messag
 	return msg
 }
 
-func (m Marshaller) idField() string {
-	if m.IDField != "" {
-		return m.IDField
-	}
-	return DefaultIDField
-}
+func (m Marshaller) idField() string { return cmp.Or(m.IDField, DefaultIDField) }
 
-func (m Marshaller) payloadField() string {
-	if m.PayloadField != "" {
-		return m.PayloadField
-	}
-	return DefaultPayloadField
-}
+func (m Marshaller) payloadField() string { return cmp.Or(m.PayloadField, DefaultPayloadField) }
 
 // stringOf is for values that did not come from Redis, whose values are strings.
 func stringOf(value any) string {

@@ -16,38 +16,45 @@ func CheckPool(db wsql.Beginner) error {
 	switch {
 	case db == nil:
 		return errors.New("db is nil")
-	case isNil(db):
+	case IsNil(db):
 		return fmt.Errorf("db is a nil %T", db)
 	}
 
-	var handle any = db
-	switch beginner := db.(type) {
-	case wsql.StdSQLBeginner:
-		handle = beginner.SQLBeginner
-	case *wsql.StdSQLBeginner:
-		handle = beginner.SQLBeginner
-	case wsql.PgxBeginner:
-		handle = beginner.Conn
-	case *wsql.PgxBeginner:
-		handle = beginner.Conn
-	}
-
+	handle := Unwrap(db)
 	switch handle.(type) {
 	case nil:
 		return errors.New("db wraps nil")
 	case *sql.Conn, *pgx.Conn, interface{ Conn() *pgx.Conn }:
 		return fmt.Errorf("db is a single connection (%T): hand in the pool, *sql.DB or *pgxpool.Pool", handle)
 	}
-	if isNil(handle) {
+	if IsNil(handle) {
 		return fmt.Errorf("db wraps a nil %T", handle)
 	}
 	return nil
 }
 
-// isNil also recognises an interface that holds a nil pointer.
-func isNil(value any) bool {
+// Unwrap returns what a Beginner of watermill-sql wraps, a *sql.DB or a *pgxpool.Pool as a rule, and any other Beginner itself.
+func Unwrap(db wsql.Beginner) any {
+	switch beginner := db.(type) {
+	case wsql.StdSQLBeginner:
+		return beginner.SQLBeginner
+	case *wsql.StdSQLBeginner:
+		return beginner.SQLBeginner
+	case wsql.PgxBeginner:
+		return beginner.Conn
+	case *wsql.PgxBeginner:
+		return beginner.Conn
+	}
+	return db
+}
+
+// IsNil also recognises an interface that holds a nil pointer or function: it is not equal to nil, and calling its methods panics.
+func IsNil(value any) bool {
+	if value == nil {
+		return true
+	}
 	v := reflect.ValueOf(value)
-	return v.Kind() == reflect.Pointer && v.IsNil()
+	return (v.Kind() == reflect.Pointer || v.Kind() == reflect.Func) && v.IsNil()
 }
 
 // Native returns the transaction of pgx, if it is one.

@@ -19,14 +19,28 @@ func QueryRow(ctx context.Context, tx wsql.ContextExecutor, query wsql.Query, de
 	}
 	// Rows must be closed before the next statement of the transaction, and an error that ended Next shows only now.
 	closeErr := rows.Close()
-	if err := errors.Join(err, RowsErr(rows), closeErr); err != nil {
+	if err := errors.Join(err, rowsErr(rows), closeErr); err != nil {
 		return false, err
 	}
 	return found, nil
 }
 
-// RowsErr returns the error that ended the iteration. The Rows of watermill-sql do not show it, those they wrap do.
-func RowsErr(rows wsql.Rows) error {
+// Each calls fn for each row, until it fails.
+func Each(ctx context.Context, tx wsql.ContextExecutor, query wsql.Query, fn func(scan func(dest ...any) error) error) error {
+	rows, err := tx.QueryContext(ctx, query.Query, query.Args...)
+	if err != nil {
+		return err
+	}
+	for rows.Next() {
+		if err := fn(rows.Scan); err != nil {
+			return errors.Join(err, rows.Close())
+		}
+	}
+	return errors.Join(rowsErr(rows), rows.Close())
+}
+
+// rowsErr returns the error that ended the iteration. The Rows of watermill-sql do not show it, those they wrap do.
+func rowsErr(rows wsql.Rows) error {
 	if rows, ok := rows.(interface{ Err() error }); ok {
 		return rows.Err()
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
-	"path/filepath"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -16,10 +15,10 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kgo"
-	_ "modernc.org/sqlite"
 
 	"github.com/watermill-inbox/inbox"
 	"github.com/watermill-inbox/inbox/sqlite"
+	"github.com/watermill-inbox/inbox/tests/brokers/brokertest"
 )
 
 // lab is one topic with one service that consumes it.
@@ -55,17 +54,8 @@ func newLab(t *testing.T) *lab {
 	var cancel context.CancelFunc
 	l.ctx, cancel = context.WithTimeout(context.Background(), time.Minute)
 	t.Cleanup(cancel)
-	l.openDatabase()
+	l.db = brokertest.OpenSQLite(t, "payload")
 	return l
-}
-
-func (l *lab) openDatabase() {
-	var err error
-	l.db, err = sql.Open("sqlite", filepath.Join(l.TempDir(), "db")+"?_pragma=journal_mode(WAL)&_pragma=busy_timeout(5000)&_txlock=immediate")
-	require.NoError(l, err)
-	l.Cleanup(func() { _ = l.db.Close() })
-	_, err = l.db.Exec("CREATE TABLE effects (payload TEXT NOT NULL)") // no key: the inbox alone prevents a second row
-	require.NoError(l, err)
 }
 
 func (l *lab) subscriber(change ...func(*wmkafka.SubscriberConfig)) *wmkafka.Subscriber {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
-	"path/filepath"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -15,10 +14,10 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
-	_ "modernc.org/sqlite"
 
 	"github.com/watermill-inbox/inbox"
 	"github.com/watermill-inbox/inbox/sqlite"
+	"github.com/watermill-inbox/inbox/tests/brokers/brokertest"
 )
 
 // lab is one stream with one service that consumes it.
@@ -44,17 +43,8 @@ func newLab(t *testing.T) *lab {
 	var cancel context.CancelFunc
 	l.ctx, cancel = context.WithTimeout(context.Background(), time.Minute)
 	t.Cleanup(cancel)
-	l.openDatabase()
+	l.db = brokertest.OpenSQLite(t, "id")
 	return l
-}
-
-func (l *lab) openDatabase() {
-	var err error
-	l.db, err = sql.Open("sqlite", filepath.Join(l.TempDir(), "db")+"?_pragma=journal_mode(WAL)&_pragma=busy_timeout(5000)&_txlock=immediate")
-	require.NoError(l, err)
-	l.Cleanup(func() { _ = l.db.Close() })
-	_, err = l.db.Exec("CREATE TABLE effects (id TEXT NOT NULL)") // no key: the inbox alone prevents a second row
-	require.NoError(l, err)
 }
 
 func (l *lab) subscriber(change ...func(*redisstream.SubscriberConfig)) *redisstream.Subscriber {
