@@ -36,6 +36,7 @@ type delivery struct {
 	content  content // of the message, as it came
 	report   DeliveryReport
 	returned bool // false while the handler runs, and after it panicked or ended its goroutine
+	refused  bool // the handler of the last attempt returned an error
 }
 
 func (i *Inbox) deliver(msg *message.Message, handler message.HandlerFunc) (outcome Outcome, err error) {
@@ -81,6 +82,7 @@ func (c content) leave(msg *message.Message) {
 func (d *delivery) end(outcome *Outcome, err *error) {
 	if !d.returned || *err != nil {
 		d.content.leave(d.msg)
+		d.leaveContext()
 	}
 	switch {
 	case !d.returned:
@@ -101,6 +103,14 @@ func (d *delivery) end(outcome *Outcome, err *error) {
 		panic(cause)
 	}
 	d.msg.Nack()
+}
+
+// leaveContext takes back what a handler stored in the message's context for its success, such as the status code with which watermill-http
+// answers: the effect is not committed. What a handler stored together with its error stays.
+func (d *delivery) leaveContext() {
+	if !d.refused {
+		d.msg.SetContext(d.entry)
+	}
 }
 
 func (d *delivery) releaseClaim(err error) {

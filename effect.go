@@ -83,12 +83,13 @@ func (a *attempt) handlerContext(h *holder) (context.Context, context.CancelFunc
 	return context.WithDeadline(context.WithValue(parent, contextKey{}, h), a.deadline)
 }
 
-// call runs the handler. Afterwards the message's context ends when it did at entry, and has the values that the handler stored.
+// call runs the handler. Afterwards the message's context ends when it did at entry, and has the values that the handler stored; see leaveContext.
 func (a *attempt) call(ctx context.Context, h *holder) ([]*message.Message, error) {
 	if a.report.HandlerRuns++; a.report.HandlerRuns > 1 {
 		a.content.restore(a.msg)
 	}
 	a.msg.SetContext(ctx)
+	a.refused = false
 	defer func() {
 		_ = h.empty() // also when the handler panics
 		if left := a.msg.Context(); left == ctx {
@@ -97,7 +98,9 @@ func (a *attempt) call(ctx context.Context, h *holder) ([]*message.Message, erro
 			a.msg.SetContext(splitContext{lifetime: a.entry, values: left})
 		}
 	}()
-	return a.handler(a.msg)
+	produced, err := a.handler(a.msg)
+	a.refused = err != nil
+	return produced, err
 }
 
 // checkAcks looks at what the handler told the broker itself.

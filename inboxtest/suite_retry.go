@@ -20,6 +20,7 @@ import (
 var retryCases = []testCase{
 	{name: "T10_RetryOutside", run: retryOutside(false)},
 	{name: "T10_RetryOutsideResetsTheContext", run: retryOutside(true)},
+	{name: "ContextAfterFailure", run: contextAfterFailure},
 	{name: "T10_RetryInsideIsRefused", run: retryInsideIsRefused},
 	{name: "T10_RetryInsideDamagesABareHandler", run: retryInsideDamagesABareHandler},
 }
@@ -84,6 +85,38 @@ func wantContextLeft(t *testing.T, ctx context.Context, status int) {
 	}
 	if ctx.Value(contextKey("origin")) != "entry" || ctx.Value(contextKey("status")) != status {
 		t.Errorf("values of the context: origin %v, status %v", ctx.Value(contextKey("origin")), ctx.Value(contextKey("status")))
+	}
+}
+
+// contextAfterFailure has handlers that store a status in the message's context, as for watermill-http. What was meant for a success must not be the
+// answer to a failure.
+func contextAfterFailure(t *testing.T, f *fixture) {
+	for name, test := range map[string]struct {
+		commit func(context.Context, int64, ending) error
+		ends   func() error
+		want   any
+	}{
+		"the handler returns an error": {nil, func() error { return errWanted }, "status"},
+		"the handler panics":           {nil, func() error { panic(errWanted) }, nil},
+		"COMMIT fails": {
+			func(_ context.Context, _ int64, tx ending) error { return lostRequest(t, tx) },
+			func() error { return nil }, nil,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pool := faulty(f.pool(t, 4), &faultyDB{commit: test.commit})
+			box := f.newInbox(t, pool, inbox.Config{ResolveTimeout: 100 * time.Millisecond})
+			handler := middleware.Recoverer(box.Middleware(func(msg *message.Message) ([]*message.Message, error) {
+				msg.SetContext(context.WithValue(msg.Context(), contextKey("status"), "status"))
+				return nil, test.ends()
+			}))
+			msg := newMessage("m1")
+			wantNack(t, deliver(handler, msg))
+			if left := msg.Context().Value(contextKey("status")); left != test.want {
+				t.Fatalf("the status is %v, want %v", left, test.want)
+			}
+			f.want(t, rows{})
+		})
 	}
 }
 

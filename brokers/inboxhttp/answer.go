@@ -10,11 +10,11 @@ import (
 	"github.com/watermill-inbox/inbox"
 )
 
-// Answer is a middleware that lets no failed delivery be answered like a successful one. It belongs outside all others.
+// Answer is a middleware that tells the sender why a delivery failed, and lets no failed one be answered like a successful one. It belongs outside all others.
 //
-// watermill-http answers with the status code that the handler has set (http.SetResponseStatusCode of its package), also if the message is nacked. A handler
-// that sets 202 and returns, and whose COMMIT then fails, would tell its sender that all is well, and the event would be lost.
-// Behind Answer a failed delivery is answered
+// watermill-http answers with the status code that the handler has set (http.SetResponseStatusCode of its package), also if the message is nacked. The inbox
+// takes back what a handler set that returned no error and whose COMMIT then fails; but a handler that sets 202 and returns an error, or a middleware
+// between, would still tell the sender that all is well, and the event would be lost. Behind Answer a failed delivery is answered
 //
 //	400  if the message has no identity or one that is too long,
 //	422  if its id was processed with other content (a *inbox.MismatchError),

@@ -144,14 +144,18 @@ func TestHandler_that_sets_the_status_code(t *testing.T) {
 		payload string
 		answers []int
 		effects []string
+
+		noAnswer bool
 	}{
-		"of a success":                    {202, nil, "payload", []int{202, 200}, []string{"payload"}},
-		"of a failure":                    {503, errors.New("broken"), "payload", []int{503, 503}, nil},
-		"of a success that is no success": {202, errors.New("broken"), "payload", []int{500, 500}, nil},
-		"before a COMMIT that fails":      {202, nil, payloadRefusedAtCommit, []int{500, 500}, nil},
+		"of a success":                    {202, nil, "payload", []int{202, 200}, []string{"payload"}, false},
+		"of a failure":                    {503, errors.New("broken"), "payload", []int{503, 503}, nil, false},
+		"of a success that is no success": {202, errors.New("broken"), "payload", []int{500, 500}, nil, false},
+		"before a COMMIT that fails":      {202, nil, payloadRefusedAtCommit, []int{500, 500}, nil, false},
+		"the same without Answer":         {202, nil, payloadRefusedAtCommit, []int{500, 500}, nil, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := newLab(t)
+			l.noAnswer = test.noAnswer
 			l.does = func(msg *message.Message, _ *sql.Tx) error {
 				wmhttp.SetResponseStatusCode(msg, test.code)
 				return test.err
