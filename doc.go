@@ -25,5 +25,35 @@
 // statements that a handler issues after it swallowed an error that ended the transaction may stay, on MySQL and SQLite with autocommit on.
 // Identities must be kept for as long as the message can come back: broker retention, dead letters, backups, replays.
 //
+// # What happens when something fails
+//
+//	failure                                what is stored      the broker sees         you see                                    shown by
+//
+//	crash before COMMIT                    nothing             no ack, redelivers      the handler runs again                     TestSweep
+//	handler returns an error, panics       nothing             nack                    your error; poison, unless transient       I1_FailureLeavesNothing, T05
+//	outgoing message cannot be stored      nothing             nack                    the error, stage "outbox"                  I9_FailedInsert
+//	COMMIT done, ack lost                  all of it           redelivers, then ack    Duplicate                                  TestRabbitMQ, KilledBeforeAck
+//	COMMIT without an answer               resolved            ack, or another run     Processed; past ResolveTimeout             TestT01
+//	                                                           or nack                 ErrCommitUncertain
+//	two deliveries at once                 the first one's     ack for both            Duplicate; past WaitTimeout ErrInFlight    T21, I3_InFlightElsewhere
+//	deadlock, serialization failure, busy  the last attempt's  ack, or nack            ConflictRetries attempts at most           T22, T23, T24
+//	engine ends the transaction, and the   nothing (1)         nack                    ErrTransactionLost                         T03, T04
+//	handler swallows it
+//	handler takes longer than TxTimeout    nothing             nack                    context.DeadlineExceeded                   T02
+//	ack deadline of the broker passes      the first one's     redelivers, ack for     Duplicate, or ErrInFlight and nack         AckDeadline, TestT14
+//	                                                           both
+//	service shuts down under load          what is committed   ack for that, the       nothing is poison                          TestT45, T09
+//	                                                           rest redelivers
+//	same id, other content                 the first one's     nack                    *MismatchError, poison                     T19
+//	no id, or a longer one than 512 bytes  nothing             nack                    ErrNoIdentity, ErrIdentityTooLong, poison  T17, T18
+//	database down or restarted             nothing of what     nack                    the error, never poison                    TestT26, TestSoak
+//	                                       was under way
+//
+// (1) On MySQL and SQLite with autocommit on, statements that the handler issues after the swallowed error may stay.
+//
+// The tests are in the repository's folders inboxtest (I and T with a number), tests/faults, tests/soak, tests/brokers and tests; README.md links each.
+//
+// # When you need none
+//
 // Not every consumer needs an inbox. A handler whose effect converges by itself, such as an upsert of a full state, is idempotent without one.
 package inbox
