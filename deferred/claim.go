@@ -13,9 +13,8 @@ import (
 
 // claim is a message that this process holds.
 type claim struct {
-	table       *table
-	topic       string
-	orderingKey string
+	subscription *subscription
+	orderingKey  string
 
 	row       inbox.Row
 	seq       int64
@@ -61,7 +60,7 @@ func (c *claim) Release(committed bool, err error) {
 
 // Complete is for the Inbox.
 func (c *claim) Complete(ctx context.Context, tx wsql.Tx, schema inbox.Schema, row inbox.Row) (bool, error) {
-	query := c.table.complete(c, schema, row)
+	query := c.subscription.queue.complete(c, schema, row)
 	result, err := tx.ExecContext(ctx, query.Query, query.Args...)
 	if err != nil {
 		return false, err

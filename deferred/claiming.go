@@ -99,7 +99,7 @@ func (s *subscription) readDue(ctx context.Context, tx wsql.Tx, state State, lim
 	var found []*claim
 	err := sqltx.Each(ctx, tx, s.queue.due(s.config.Consumer, s.topic, state, limit), func(scan func(...any) error) error {
 		var (
-			c                                                       = &claim{table: s.queue, topic: s.topic, token: token}
+			c                                                       = &claim{subscription: s, token: token}
 			producer, id, fingerprint, key, uuid, metadata, payload []byte
 		)
 		err := scan(&c.seq, &producer, &id, &fingerprint, &key, &uuid, &metadata, &payload, &c.attempts)

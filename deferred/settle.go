@@ -31,13 +31,13 @@ func (s *subscription) settle(c *claim, early bool) {
 		s.promoteNext(c.orderingKey)
 		return
 	case lost:
-		s.logger.Info("A message was handled after its lease was lost", s.fieldsOf(c))
+		s.logger.Info("A message was handled after its lease was lost", c.fields())
 		return
 	}
 	select {
 	case <-c.msg.Acked():
 		if !early || err == nil {
-			s.change(c, "remove", c.table.remove(c))
+			s.change(c, "remove", s.queue.remove(c))
 			s.promoteNext(c.orderingKey)
 			return
 		}
@@ -58,19 +58,19 @@ func (s *subscription) fail(c *claim, err error) {
 	case inbox.IsPoison(err) && !inbox.IsRetryable(err):
 		s.kill(c, reasonRefused, lastError)
 	case s.ctx.Err() != nil || isInnocent(err):
-		s.change(c, "release", c.table.release(c, -1, s.config.backoff(max(1, c.attempts-1)), lastError))
+		s.change(c, "release", s.queue.release(c, -1, s.config.backoff(max(1, c.attempts-1)), lastError))
 	case s.config.MaxAttempts > 0 && c.attempts >= s.config.MaxAttempts:
 		s.kill(c, reasonExhausted, lastError)
 	default:
 		wait := s.config.backoff(c.attempts)
-		s.change(c, "release", c.table.release(c, 0, wait, lastError))
-		s.logger.Debug("Deferred message failed and is tried again", s.fieldsOf(c).Add(watermill.LogFields{"err": lastError, "wait": wait.String()}))
+		s.change(c, "release", s.queue.release(c, 0, wait, lastError))
+		s.logger.Debug("Deferred message failed and is tried again", c.fields().Add(watermill.LogFields{"err": lastError, "wait": wait.String()}))
 	}
 }
 
 func (s *subscription) kill(c *claim, reason, lastError string) {
-	s.logger.Error("Deferred message is dead: redrive or discard it", errors.New(lastError), s.fieldsOf(c).Add(watermill.LogFields{"reason": reason}))
-	s.change(c, "kill", c.table.kill(c, reason, lastError))
+	s.logger.Error("Deferred message is dead: redrive or discard it", errors.New(lastError), c.fields().Add(watermill.LogFields{"reason": reason}))
+	s.change(c, "kill", s.queue.kill(c, reason, lastError))
 	if s.config.DeadLetsGo {
 		s.promoteNext(c.orderingKey)
 	}
@@ -90,7 +90,7 @@ func (s *subscription) giveBack(c *claim) {
 	if completed, lost, _ := c.outcome(); completed || lost {
 		return
 	}
-	s.change(c, "give back", c.table.release(c, -1, 0, ""))
+	s.change(c, "give back", s.queue.release(c, -1, 0, ""))
 }
 
 // change changes the row of a claim, and tries that again until the lease is over: then the message is claimed again anyway.
@@ -104,10 +104,10 @@ func (s *subscription) change(c *claim, what string, query wsql.Query) {
 	})
 	switch {
 	case err != nil:
-		s.logger.Error(fmt.Sprintf("Deferred subscriber cannot %s a message: it is tried again after its lease", what), err, s.fieldsOf(c))
+		s.logger.Error(fmt.Sprintf("Deferred subscriber cannot %s a message: it is tried again after its lease", what), err, c.fields())
 	case affected == 0:
 		// Lost, or done by a transaction whose COMMIT got no answer.
-		s.logger.Debug(fmt.Sprintf("Nothing to %s: the claim is over", what), s.fieldsOf(c))
+		s.logger.Debug(fmt.Sprintf("Nothing to %s: the claim is over", what), c.fields())
 	}
 }
 
@@ -139,8 +139,8 @@ func (t *table) promoteFirst(ctx context.Context, tx wsql.Tx, consumer, topic, o
 	return run(ctx, tx, t.promote(first.Int64))
 }
 
-func (s *subscription) fieldsOf(c *claim) watermill.LogFields {
-	return s.fields.Add(watermill.LogFields{
+func (c *claim) fields() watermill.LogFields {
+	return c.subscription.fields.Add(watermill.LogFields{
 		"producer": c.row.Producer, "message_id": c.row.ID, "message_uuid": c.msg.UUID, "attempts": c.attempts,
 	})
 }

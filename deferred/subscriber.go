@@ -28,6 +28,7 @@ type Subscriber struct {
 	mu     sync.Mutex
 	closed bool
 	active sync.WaitGroup // subscriptions
+	keeper *keeper        // nil: there are no subscriptions
 }
 
 var (
@@ -89,8 +90,10 @@ func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *messa
 	}
 	s.active.Add(1)
 	sub := newSubscription(ctx, s, topic)
+	s.join(sub)
 	go func() {
 		defer s.active.Done()
+		defer s.leave(sub)
 		sub.run()
 	}()
 	return sub.output, nil

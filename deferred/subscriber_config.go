@@ -20,8 +20,8 @@ type SubscriberConfig struct {
 	// Queue is the table to read: Pending, or Outgoing for a relay of the messages that an Outbox wrote. Default: Pending.
 	Queue Queue
 
-	// MaxInFlight is how many messages of a topic are with handlers at a time. Each one needs a connection of the pool, and the Subscriber needs
-	// two more. Default: 10; on databases with one writer it is always 1.
+	// MaxInFlight is how many messages of a topic are with handlers at a time. Each one needs a connection of the pool; the Subscriber needs
+	// one more for leases, and one for the claims of each topic. Default: 10; on databases with one writer it is always 1.
 	MaxInFlight int
 
 	// Lease is how long a message belongs to a worker that gives no sign of life. It is renewed while the handler runs, so it bounds not the

@@ -11,8 +11,8 @@ import (
 	"github.com/watermill-inbox/inbox/internal/sqltx"
 )
 
-// subscription is one call of Subscribe. Three kinds of goroutines work for it: run claims, keep renews leases and looks for those that
-// ended, and serve waits for what becomes of one message. run owns the others.
+// subscription is one call of Subscribe. Three kinds of goroutines work for it: run claims, serve waits for what becomes of one message, and the
+// Subscriber's keeper renews leases and looks for those that ended. run owns the second kind.
 type subscription struct {
 	*Subscriber
 	topic  string
@@ -35,6 +35,8 @@ type subscription struct {
 	suspectsTurn bool // suspects and others take turns
 	lastClaim    time.Time
 	doubtful     []int64 // tokens of claims whose COMMIT got no answer
+
+	swept time.Time // by the keeper, which alone uses it
 }
 
 func newSubscription(ctx context.Context, s *Subscriber, topic string) *subscription {
@@ -64,20 +66,11 @@ func (s *subscription) run() {
 	s.wakeup, unlisten = s.config.Wakeup.listen()
 	defer unlisten()
 
-	kept := make(chan struct{})
-	keepCtx, endKeep := context.WithCancel(context.Background())
-	go func() {
-		defer close(kept)
-		s.keep(keepCtx)
-	}()
-
 	s.claimLoop()
 
 	timer := time.AfterFunc(s.config.CloseTimeout, endDrain)
 	s.serving.Wait()
 	timer.Stop()
-	endKeep()
-	<-kept
 }
 
 // claimLoop claims while there is room, and waits otherwise.
