@@ -1,4 +1,5 @@
-// Package demo is what the examples need to tell their story, and a service of your own does not.
+// Package demo is what all examples with a server have in common and what has nothing to do with their broker or database: settings, the
+// Observer that prints deliveries, start and stop.
 package demo
 
 import (
@@ -61,7 +62,7 @@ type Runner interface {
 	Close() error
 }
 
-// Start returns when all of them run. They end by stop, which lets the messages in flight finish; ctx would take it away from them.
+// Start is what a service does with its Router and its relay. It returns when all of them run. They end by stop, which lets the messages in flight finish; ctx would take it away from them.
 func Start(ctx context.Context, runners ...Runner) (stop func() error, err error) {
 	ended := make(chan error, len(runners))
 	stop = func() (err error) {
