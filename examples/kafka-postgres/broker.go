@@ -11,6 +11,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/watermill-inbox/inbox/brokers/inboxkafka"
+	"github.com/watermill-inbox/inbox/examples/internal/demo"
 )
 
 const (
@@ -27,7 +28,7 @@ type broker struct {
 }
 
 func connect() (*broker, error) {
-	address := env("INBOX_TEST_KAFKA", defaultKafka)
+	address := demo.Env("INBOX_TEST_KAFKA", defaultKafka)
 	config := sarama.NewConfig()
 	config.Version = sarama.V1_0_0_0
 	config.Producer.RequiredAcks = sarama.WaitForAll // or what only the leader has is lost with it

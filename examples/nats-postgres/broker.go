@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/watermill-inbox/inbox/brokers/inboxnats"
+	"github.com/watermill-inbox/inbox/examples/internal/demo"
 )
 
 const (
@@ -29,7 +30,7 @@ type broker struct {
 
 // connect makes stream and consumer, as an operator does. A consumer that a subscription makes is deleted when the subscription ends.
 func connect(ctx context.Context) (*broker, error) {
-	connection, err := nats.Connect(env("INBOX_TEST_NATS", nats.DefaultURL))
+	connection, err := nats.Connect(demo.Env("INBOX_TEST_NATS", nats.DefaultURL))
 	if err != nil {
 		return nil, err
 	}
@@ -76,11 +77,11 @@ func (b *broker) subscriber() (message.Subscriber, error) {
 }
 
 // play publishes two orders, the second one three times.
-func (b *broker) play(ctx context.Context, reports reports) error {
+func (b *broker) play(ctx context.Context, reports demo.Reports) error {
 	if _, err := b.publish(ctx, "order-"+watermill.NewShortUUID(), 1); err != nil {
 		return err
 	}
-	if err := reports.await(ctx); err != nil {
+	if err := reports.Await(ctx); err != nil {
 		return err
 	}
 	second := "order-" + watermill.NewShortUUID()
@@ -93,7 +94,7 @@ func (b *broker) play(ctx context.Context, reports reports) error {
 			time.Sleep(2 * window) // the producer is slow with its next attempt
 			continue
 		}
-		if err := reports.await(ctx); err != nil || repeated {
+		if err := reports.Await(ctx); err != nil || repeated {
 			return err
 		}
 	}

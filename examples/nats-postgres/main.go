@@ -10,11 +10,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
 	"os"
 	"time"
 
-	"github.com/ThreeDotsLabs/watermill"
 	wsql "github.com/ThreeDotsLabs/watermill-sql/v4/pkg/sql"
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/ThreeDotsLabs/watermill/message/router/middleware"
@@ -22,6 +20,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/watermill-inbox/inbox"
+	"github.com/watermill-inbox/inbox/examples/internal/demo"
 	"github.com/watermill-inbox/inbox/postgres"
 )
 
@@ -35,8 +34,7 @@ const (
 	defaultPostgres = "postgres://postgres@127.0.0.1:5432/test?sslmode=disable"
 )
 
-// logger shows only what went wrong.
-var logger = watermill.NewSlogLogger(slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError})))
+var logger = demo.Logger()
 
 func main() {
 	if err := run(context.Background()); err != nil {
@@ -48,7 +46,7 @@ func main() {
 func run(ctx context.Context) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, timeLimit)
 	defer cancel()
-	pool, err := pgxpool.New(ctx, env("INBOX_TEST_POSTGRES", defaultPostgres))
+	pool, err := pgxpool.New(ctx, demo.Env("INBOX_TEST_POSTGRES", defaultPostgres))
 	if err != nil {
 		return err
 	}
@@ -62,20 +60,16 @@ func run(ctx context.Context) (err error) {
 		return err
 	}
 	defer broker.connection.Close()
-	reports := make(reports, 10)
+	reports := make(demo.Reports, 10)
 	router, err := newRouter(broker, pool, reports)
 	if err != nil {
 		return err
 	}
-	ended := make(chan error, 1)
-	// It ends by Close, which lets messages in flight finish; ctx would take it away from them.
-	go func() { ended <- router.Run(context.WithoutCancel(ctx)) }()
-	select {
-	case <-router.Running():
-	case err := <-ended:
-		return fmt.Errorf("start: %w", err)
+	stop, err := demo.Start(ctx, router)
+	if err != nil {
+		return err
 	}
-	defer func() { err = errors.Join(err, router.Close(), <-ended) }()
+	defer func() { err = errors.Join(err, stop()) }()
 
 	if err := broker.play(ctx, reports); err != nil {
 		return err
@@ -144,39 +138,4 @@ func report(ctx context.Context, pool *pgxpool.Pool) error {
 		return fmt.Errorf("%d left, want %d", available, want)
 	}
 	return nil
-}
-
-// reports is the Observer of the inbox.
-type reports chan inbox.DeliveryReport
-
-// ObserveDelivery must not wait: the worker goes on only when it returns.
-func (r reports) ObserveDelivery(report inbox.DeliveryReport) {
-	select {
-	case r <- report:
-	default:
-	}
-}
-
-// await prints how the next delivery that did not fail ended.
-func (r reports) await(ctx context.Context) error {
-	for {
-		select {
-		case report := <-r:
-			if report.Err != nil {
-				fmt.Printf("inventory  failed, the delivery is repeated: %v\n", report.Err)
-				continue
-			}
-			fmt.Printf("inventory  %s: %s\n", report.Identity.ID, report.Outcome)
-			return nil
-		case <-ctx.Done():
-			return fmt.Errorf("wait for a delivery: %w", ctx.Err())
-		}
-	}
-}
-
-func env(variable, fallback string) string {
-	if value := os.Getenv(variable); value != "" {
-		return value
-	}
-	return fallback
 }

@@ -19,6 +19,7 @@ import (
 	driver "github.com/go-sql-driver/mysql"
 
 	"github.com/watermill-inbox/inbox"
+	"github.com/watermill-inbox/inbox/examples/internal/demo"
 	"github.com/watermill-inbox/inbox/examples/internal/inventory"
 	"github.com/watermill-inbox/inbox/mysql"
 )
@@ -64,7 +65,7 @@ func run(ctx context.Context) error {
 		SchemaAdapter:  outboxSchema,
 		OffsetsAdapter: outboxOffsets,
 		PollInterval:   100 * time.Millisecond,
-	}, inventory.Logger())
+	}, demo.Logger())
 	if err != nil {
 		return err
 	}
@@ -73,7 +74,7 @@ func run(ctx context.Context) error {
 		return err
 	}
 
-	deliveries := make(inventory.Deliveries, 100)
+	deliveries := make(demo.Reports, 100)
 	stockInbox, err := inbox.New(wsql.BeginnerFromStdSQL(db), inbox.Config{
 		Schema:        mysql.Schema{},
 		Consumer:      inventory.Consumer,
@@ -81,11 +82,11 @@ func run(ctx context.Context) error {
 		Outbox: inbox.ForwarderOutbox(
 			wsql.PublisherConfig{SchemaAdapter: outboxSchema},
 			forwarder.PublisherConfig{ForwarderTopic: inventory.OutboxTopic},
-			inventory.Logger(),
+			demo.Logger(),
 		),
 		AutoInitializeSchema: true, // in production the DDL belongs into your migrations
 		Observer:             deliveries,
-	}, inventory.Logger())
+	}, demo.Logger())
 	if err != nil {
 		return err
 	}
@@ -131,8 +132,8 @@ func reserve(msg *message.Message, tx *sql.Tx) ([]*message.Message, error) {
 func connect(ctx context.Context) (*sql.DB, string, error) {
 	var errs []error
 	for _, address := range []string{
-		inventory.Env("INBOX_TEST_MYSQL", defaultMySQL),
-		inventory.Env("INBOX_TEST_MARIADB", defaultMariaDB),
+		demo.Env("INBOX_TEST_MYSQL", defaultMySQL),
+		demo.Env("INBOX_TEST_MARIADB", defaultMariaDB),
 	} {
 		db, err := open(address)
 		if err == nil {

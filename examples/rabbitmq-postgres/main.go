@@ -19,6 +19,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/watermill-inbox/inbox"
+	"github.com/watermill-inbox/inbox/examples/internal/demo"
 	"github.com/watermill-inbox/inbox/examples/internal/inventory"
 	"github.com/watermill-inbox/inbox/postgres"
 )
@@ -41,7 +42,7 @@ func main() {
 }
 
 func run(ctx context.Context) error {
-	address := inventory.Env("INBOX_TEST_POSTGRES", defaultAddress)
+	address := demo.Env("INBOX_TEST_POSTGRES", defaultAddress)
 	pool, err := pgxpool.New(ctx, address)
 	if err != nil {
 		return err
@@ -61,7 +62,7 @@ func run(ctx context.Context) error {
 		SchemaAdapter:  outboxSchema,
 		OffsetsAdapter: outboxOffsets,
 		PollInterval:   100 * time.Millisecond,
-	}, inventory.Logger())
+	}, demo.Logger())
 	if err != nil {
 		return err
 	}
@@ -70,7 +71,7 @@ func run(ctx context.Context) error {
 		return err
 	}
 
-	deliveries := make(inventory.Deliveries, 100)
+	deliveries := make(demo.Reports, 100)
 	stockInbox, err := inbox.New(wsql.BeginnerFromPgx(pool), inbox.Config{
 		Schema:        postgres.Schema{},
 		Consumer:      inventory.Consumer,
@@ -78,11 +79,11 @@ func run(ctx context.Context) error {
 		Outbox: inbox.ForwarderOutbox(
 			wsql.PublisherConfig{SchemaAdapter: outboxSchema},
 			forwarder.PublisherConfig{ForwarderTopic: inventory.OutboxTopic},
-			inventory.Logger(),
+			demo.Logger(),
 		),
 		AutoInitializeSchema: true, // in production the DDL belongs into your migrations
 		Observer:             deliveries,
-	}, inventory.Logger())
+	}, demo.Logger())
 	if err != nil {
 		return err
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/watermill-inbox/inbox/brokers/inboxredis"
+	"github.com/watermill-inbox/inbox/examples/internal/demo"
 )
 
 const (
@@ -29,7 +30,7 @@ type broker struct {
 }
 
 func connect(ctx context.Context) (*broker, error) {
-	address := env("INBOX_TEST_REDIS", defaultRedis)
+	address := demo.Env("INBOX_TEST_REDIS", defaultRedis)
 	client := redis.NewClient(&redis.Options{Addr: address})
 	if err := client.Ping(ctx).Err(); err != nil {
 		return nil, fmt.Errorf("connect to Redis at %s: %w", address, err)

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	driver "github.com/go-sql-driver/mysql"
+
+	"github.com/watermill-inbox/inbox/examples/internal/demo"
 )
 
 const (
@@ -18,7 +20,7 @@ const (
 // openDatabase takes MySQL, or MariaDB where there is none: the code is the same.
 func openDatabase(ctx context.Context) (*sql.DB, error) {
 	var errs []error
-	for _, address := range []string{env("INBOX_TEST_MYSQL", defaultMySQL), env("INBOX_TEST_MARIADB", defaultMariaDB)} {
+	for _, address := range []string{demo.Env("INBOX_TEST_MYSQL", defaultMySQL), demo.Env("INBOX_TEST_MARIADB", defaultMariaDB)} {
 		db, err := open(address)
 		if err == nil {
 			if err = db.PingContext(ctx); err == nil {

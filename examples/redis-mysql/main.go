@@ -10,7 +10,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"log/slog"
 	"os"
 	"strconv"
 	"time"
@@ -21,6 +20,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message/router/middleware"
 
 	"github.com/watermill-inbox/inbox"
+	"github.com/watermill-inbox/inbox/examples/internal/demo"
 	"github.com/watermill-inbox/inbox/mysql"
 )
 
@@ -31,8 +31,7 @@ const (
 	timeLimit = time.Minute
 )
 
-// logger shows only what went wrong.
-var logger = watermill.NewSlogLogger(slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError})))
+var logger = demo.Logger()
 
 func main() {
 	if err := run(context.Background()); err != nil {
@@ -58,20 +57,16 @@ func run(ctx context.Context) (err error) {
 		return err
 	}
 	defer broker.close()
-	reports := make(reports, 10)
+	reports := make(demo.Reports, 10)
 	router, err := newRouter(broker, db, reports)
 	if err != nil {
 		return err
 	}
-	ended := make(chan error, 1)
-	// It ends by Close, which lets messages in flight finish; ctx would take it away from them.
-	go func() { ended <- router.Run(context.WithoutCancel(ctx)) }()
-	select {
-	case <-router.Running():
-	case err := <-ended:
-		return fmt.Errorf("start: %w", err)
+	stop, err := demo.Start(ctx, router)
+	if err != nil {
+		return err
 	}
-	defer func() { err = errors.Join(err, router.Close(), <-ended) }()
+	defer func() { err = errors.Join(err, stop()) }()
 
 	if err := play(ctx, broker, reports); err != nil {
 		return err
@@ -80,7 +75,7 @@ func run(ctx context.Context) (err error) {
 }
 
 // play publishes two orders. The producer of the second one got no answer, so it publishes it again.
-func play(ctx context.Context, broker *broker, reports reports) error {
+func play(ctx context.Context, broker *broker, reports demo.Reports) error {
 	first, second := "order-"+watermill.NewShortUUID(), "order-"+watermill.NewShortUUID()
 	for _, order := range []struct {
 		id       string
@@ -91,7 +86,7 @@ func play(ctx context.Context, broker *broker, reports reports) error {
 			return err
 		}
 		fmt.Printf("orders     publishes %s: %d, as entry %s\n", order.id, order.quantity, place)
-		if err := reports.await(ctx); err != nil {
+		if err := reports.Await(ctx); err != nil {
 			return err
 		}
 	}
@@ -141,39 +136,4 @@ func reserve(msg *message.Message, tx *sql.Tx) error {
 		return fmt.Errorf("fewer than %d in stock", quantity)
 	}
 	return nil
-}
-
-// reports is the Observer of the inbox.
-type reports chan inbox.DeliveryReport
-
-// ObserveDelivery must not wait: the worker goes on only when it returns.
-func (r reports) ObserveDelivery(report inbox.DeliveryReport) {
-	select {
-	case r <- report:
-	default:
-	}
-}
-
-// await prints how the next delivery that did not fail ended.
-func (r reports) await(ctx context.Context) error {
-	for {
-		select {
-		case report := <-r:
-			if report.Err != nil {
-				fmt.Printf("inventory  failed, the delivery is repeated: %v\n", report.Err)
-				continue
-			}
-			fmt.Printf("inventory  %s: %s\n", report.Identity.ID, report.Outcome)
-			return nil
-		case <-ctx.Done():
-			return fmt.Errorf("wait for a delivery: %w", ctx.Err())
-		}
-	}
-}
-
-func env(variable, fallback string) string {
-	if value := os.Getenv(variable); value != "" {
-		return value
-	}
-	return fallback
 }

@@ -2,19 +2,12 @@ package inventory
 
 import (
 	"fmt"
-	"os"
 
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill-amqp/v3/pkg/amqp"
-)
 
-// Env returns the value of an environment variable, or fallback.
-func Env(variable, fallback string) string {
-	if value := os.Getenv(variable); value != "" {
-		return value
-	}
-	return fallback
-}
+	"github.com/watermill-inbox/inbox/examples/internal/demo"
+)
 
 // DefaultBroker is where RabbitMQ answers unless INBOX_TEST_RABBITMQ says otherwise.
 const DefaultBroker = "amqp://guest:guest@127.0.0.1:5672/"
@@ -30,7 +23,7 @@ func PingBroker(address string) error {
 
 func brokerConfig(service string) amqp.Config {
 	config := amqp.NewDurablePubSubConfig(
-		Env("INBOX_TEST_RABBITMQ", DefaultBroker),
+		demo.Env("INBOX_TEST_RABBITMQ", DefaultBroker),
 		amqp.GenerateQueueNameTopicNameWithSuffix(service), // one queue for all instances of a service
 	)
 	// Without it Publish returns before RabbitMQ has the message, and the relay would delete events that never arrived.

@@ -1,5 +1,5 @@
 // Package inventory is what the two RabbitMQ examples have in common: the events, the broker, the Router with its middlewares, the relay,
-// and the small story that they play. What depends on the database is in their main.go.
+// and the small story that they play. What depends on the database is in their main.go. The example sql-broker shares events and middlewares.
 package inventory
 
 import (

@@ -34,29 +34,11 @@ func (s Service) newRouter(orders message.Subscriber, broker message.Publisher, 
 	if err != nil {
 		return nil, err
 	}
-	// Only messages that are at fault themselves are moved away. A lost connection or a conflict is nacked and comes again.
-	poison, err := middleware.PoisonQueueWithFilter(broker, s.topics().poison, inbox.IsPoison)
+	middlewares, err := Middlewares(s.Inbox, broker, s.topics().poison, logger)
 	if err != nil {
 		return nil, err
 	}
-	// RabbitMQ delivers a nacked message again at once, so this is also what keeps an outage from becoming a storm.
-	retry := middleware.Retry{
-		MaxRetries:          3,
-		InitialInterval:     100 * time.Millisecond,
-		Multiplier:          3,
-		ShouldRetry:         func(params middleware.RetryParams) bool { return inbox.IsRetryable(params.Err) },
-		ResetContextOnRetry: true,
-		Logger:              logger,
-	}
-
-	// The order matters, outermost first: each retry needs a transaction of its own, and nothing is poison before the retries ended.
-	router.AddMiddleware(
-		middleware.Recoverer,
-		poison,
-		retry.Middleware,
-		middleware.Recoverer, // makes a handler's panic an error for the two above; RabbitMQ would deliver it again and again at once
-		s.Inbox.Middleware,
-	)
+	router.AddMiddleware(middlewares...)
 	for worker := range workers {
 		router.AddHandler(
 			fmt.Sprintf("inventory-%d", worker),
@@ -66,6 +48,33 @@ func (s Service) newRouter(orders message.Subscriber, broker message.Publisher, 
 		)
 	}
 	return router, nil
+}
+
+// Middlewares are those of a consumer with an inbox, outermost first. Poisoned messages go to poisonTopic.
+func Middlewares(in *inbox.Inbox, poisonTo message.Publisher, poisonTopic string, logger watermill.LoggerAdapter) ([]message.HandlerMiddleware, error) {
+	// Only messages that are at fault themselves are moved away. A lost connection or a conflict is nacked and comes again.
+	poison, err := middleware.PoisonQueueWithFilter(poisonTo, poisonTopic, inbox.IsPoison)
+	if err != nil {
+		return nil, err
+	}
+	// Brokers deliver a nacked message again at once or soon, so this is also what keeps an outage from becoming a storm.
+	retry := middleware.Retry{
+		MaxRetries:          3,
+		InitialInterval:     100 * time.Millisecond,
+		Multiplier:          3,
+		ShouldRetry:         func(params middleware.RetryParams) bool { return inbox.IsRetryable(params.Err) },
+		ResetContextOnRetry: true,
+		Logger:              logger,
+	}
+
+	// The order matters: each retry needs a transaction of its own, and nothing is poison before the retries ended.
+	return []message.HandlerMiddleware{
+		middleware.Recoverer,
+		poison,
+		retry.Middleware,
+		middleware.Recoverer, // makes a handler's panic an error for the two above; the broker would deliver it again and again
+		in.Middleware,
+	}, nil
 }
 
 // newRelay carries the events of the outbox to the broker. It may repeat one after a crash, never leave one out: those who listen

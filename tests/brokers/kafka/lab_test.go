@@ -39,10 +39,10 @@ var (
 	manual    = kgo.RecordPartitioner(kgo.ManualPartitioner())
 )
 
-func newLab(t *testing.T) *lab {
+func newLab(t *testing.T, address string) *lab {
 	t.Parallel()
 	l := &lab{
-		T: t, address: address(t), name: fmt.Sprintf("lab-%d-%d", time.Now().UnixNano(), labNumber.Add(1)),
+		T: t, address: address, name: fmt.Sprintf("lab-%d-%d", time.Now().UnixNano(), labNumber.Add(1)),
 		identity: inbox.MessageUUID, reports: make(chan inbox.DeliveryReport, 1000),
 	}
 	makeTopic(t, l.address, l.name, partitions)

@@ -22,9 +22,11 @@ func ofGroup(name string) func(*wmkafka.SubscriberConfig) {
 }
 
 // A producer that got no answer sends its message again: there are two records. A header tells that they are one message, their place does not.
-func TestRetry_of_a_raw_producer(t *testing.T) {
+func TestRetry_of_a_raw_producer(t *testing.T) { onEachBroker(t, retryOfARawProducer) }
+
+func retryOfARawProducer(t *testing.T, address string) {
 	t.Run("header", func(t *testing.T) {
-		l := newLab(t)
+		l := newLab(t, address)
 		l.run(l.subscriber(), nothing)
 		require.EqualValues(t, 0, l.produce(1, "order-1", "payload"))
 		require.EqualValues(t, 1, l.produce(1, "order-1", "payload"))
@@ -35,7 +37,7 @@ func TestRetry_of_a_raw_producer(t *testing.T) {
 		l.awaitCommitted(1, 2)
 	})
 	t.Run("TopicPartitionOffset", func(t *testing.T) {
-		l := newLab(t)
+		l := newLab(t, address)
 		l.identity = inboxkafka.TopicPartitionOffset("test")
 		l.run(l.subscriber(), nothing)
 		require.EqualValues(t, 0, l.produce(1, "order-1", "payload"))
@@ -49,7 +51,11 @@ func TestRetry_of_a_raw_producer(t *testing.T) {
 
 // What Kafka itself delivers again has the same identity, without any header.
 func TestTopicPartitionOffset_of_redeliveries(t *testing.T) {
-	l := newLab(t)
+	onEachBroker(t, topicPartitionOffsetOfRedeliveries)
+}
+
+func topicPartitionOffsetOfRedeliveries(t *testing.T, address string) {
+	l := newLab(t, address)
 	l.identity = inboxkafka.TopicPartitionOffset("test")
 	failing := errors.New("the first run fails")
 	stop := l.run(l.subscriber(), func(*message.Message) error {
@@ -77,7 +83,11 @@ func TestTopicPartitionOffset_of_redeliveries(t *testing.T) {
 
 // What the documentation warns of: in a topic that was made again a new message is taken for an old one. Another epoch prevents it.
 func TestTopicPartitionOffset_of_a_topic_made_again(t *testing.T) {
-	l := newLab(t)
+	onEachBroker(t, topicPartitionOffsetOfATopicMadeAgain)
+}
+
+func topicPartitionOffsetOfATopicMadeAgain(t *testing.T, address string) {
+	l := newLab(t, address)
 	l.identity = inboxkafka.TopicPartitionOffset("1")
 	stop := l.run(l.subscriber(), nothing)
 	l.produce(0, "", "equal")

@@ -17,7 +17,11 @@ import (
 
 // An offset tells Kafka that all before it are done. None is committed before its message is acked.
 func TestOffset_is_committed_after_the_ack(t *testing.T) {
-	l := newLab(t)
+	onEachBroker(t, offsetIsCommittedAfterTheAck)
+}
+
+func offsetIsCommittedAfterTheAck(t *testing.T, address string) {
+	l := newLab(t, address)
 	running, goOn := make(chan bool), make(chan bool)
 	l.run(l.subscriber(func(c *wmkafka.SubscriberConfig) {
 		c.OverwriteSaramaConfig.Consumer.Offsets.AutoCommit.Interval = 10 * time.Millisecond
@@ -39,7 +43,11 @@ func TestOffset_is_committed_after_the_ack(t *testing.T) {
 
 // A message that is nacked again and again stands in the way of those behind it in its partition, and of no others.
 func TestNacked_message_blocks_its_partition(t *testing.T) {
-	l := newLab(t)
+	onEachBroker(t, nackedMessageBlocksItsPartition)
+}
+
+func nackedMessageBlocksItsPartition(t *testing.T, address string) {
+	l := newLab(t, address)
 	var repaired atomic.Bool
 	l.run(l.subscriber(func(c *wmkafka.SubscriberConfig) { c.NackResendSleep = 10 * time.Millisecond }), func(msg *message.Message) error {
 		if msg.UUID == "bad" && !repaired.Load() {
@@ -69,7 +77,11 @@ func TestNacked_message_blocks_its_partition(t *testing.T) {
 // What the documentation warns of: sarama's default starts a new group at the end of the topic, and what is there already is never
 // delivered.
 func TestNewest_offset_leaves_out_what_came_before(t *testing.T) {
-	l := newLab(t)
+	onEachBroker(t, newestOffsetLeavesOutWhatCameBefore)
+}
+
+func newestOffsetLeavesOutWhatCameBefore(t *testing.T, address string) {
+	l := newLab(t, address)
 	l.produce(0, "before", "")
 	l.run(l.subscriber(func(c *wmkafka.SubscriberConfig) { c.OverwriteSaramaConfig = wmkafka.DefaultSaramaSubscriberConfig() }), nothing)
 	for n := 0; ; n++ { // the first ones come too early, too
@@ -93,7 +105,11 @@ func (u failingUnmarshaler) Unmarshal(record *sarama.ConsumerMessage) (*message.
 
 // Why inboxkafka.Marshaler never fails: the group would fetch the same record again and again, and get no further.
 func TestError_of_an_unmarshaler_stops_the_partition(t *testing.T) {
-	l := newLab(t)
+	onEachBroker(t, errorOfAnUnmarshalerStopsThePartition)
+}
+
+func errorOfAnUnmarshalerStopsThePartition(t *testing.T, address string) {
+	l := newLab(t, address)
 	unmarshaler := failingUnmarshaler{make(chan int64)}
 	subscriber := l.subscriber(func(c *wmkafka.SubscriberConfig) { c.Unmarshaler = unmarshaler })
 	_, err := subscriber.Subscribe(l.ctx, l.name)
@@ -113,8 +129,10 @@ func TestError_of_an_unmarshaler_stops_the_partition(t *testing.T) {
 }
 
 // SubscribeInitialize makes a topic with the given partitions.
-func TestSubscribeInitialize(t *testing.T) {
-	l := newLab(t)
+func TestSubscribeInitialize(t *testing.T) { onEachBroker(t, subscribeInitialize) }
+
+func subscribeInitialize(t *testing.T, address string) {
+	l := newLab(t, address)
 	topic := l.name + "-initialized"
 	subscriber := l.subscriber(func(c *wmkafka.SubscriberConfig) {
 		c.InitializeTopicDetails = &sarama.TopicDetail{NumPartitions: 2, ReplicationFactor: 1}
@@ -131,7 +149,11 @@ func TestSubscribeInitialize(t *testing.T) {
 
 // Two consumers at work at once: the rebalance takes a message away whose handler goes on, and the inbox tells that it is the same one.
 func TestRebalance_while_the_handler_runs(t *testing.T) {
-	l := newLab(t)
+	onEachBroker(t, rebalanceWhileTheHandlerRuns)
+}
+
+func rebalanceWhileTheHandlerRuns(t *testing.T, address string) {
+	l := newLab(t, address)
 	running, goOn := make(chan bool, 2), make(chan bool)
 	slow := func(*message.Message) error {
 		running <- true

@@ -5,15 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
-	"os"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill-amqp/v3/pkg/amqp"
 	"github.com/ThreeDotsLabs/watermill/message"
 
-	"github.com/watermill-inbox/inbox"
+	"github.com/watermill-inbox/inbox/examples/internal/demo"
 )
 
 // Stock is what the article of the story has at the start.
@@ -22,27 +20,11 @@ const (
 	Stock   = 100
 )
 
-// Logger shows only what went wrong.
-func Logger() watermill.LoggerAdapter {
-	return watermill.NewSlogLogger(slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError})))
-}
-
-// Deliveries is the Observer of the inbox.
-type Deliveries chan inbox.DeliveryReport
-
-// ObserveDelivery must not wait: the worker goes on only when it returns.
-func (d Deliveries) ObserveDelivery(report inbox.DeliveryReport) {
-	select {
-	case d <- report:
-	default:
-	}
-}
-
 // Play starts the inventory service, publishes three orders, one of them twice, and returns when all is done.
-func Play(ctx context.Context, service Service, deliveries Deliveries) (err error) {
+func Play(ctx context.Context, service Service, deliveries demo.Reports) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	logger := Logger()
+	logger := demo.Logger()
 
 	broker, err := amqp.NewPublisher(brokerConfig(""), logger)
 	if err != nil {
@@ -87,19 +69,7 @@ func (s Service) start(ctx context.Context, broker message.Publisher, logger wat
 		return nil, err
 	}
 
-	ended := make(chan error, 2)
-	// They end by Close, which lets the messages in flight finish; ctx would take it away from them.
-	go func() { ended <- router.Run(context.WithoutCancel(ctx)) }()
-	go func() { ended <- relay.Run(context.WithoutCancel(ctx)) }()
-	stop = func() error {
-		return errors.Join(router.Close(), relay.Close(), <-ended, <-ended)
-	}
-	select {
-	case <-router.Running():
-		return stop, nil
-	case err := <-ended:
-		return nil, fmt.Errorf("start: %w", err)
-	}
+	return demo.Start(ctx, router, relay)
 }
 
 func publishOrders(broker message.Publisher, topic string) (orders map[string]bool, err error) {
@@ -127,7 +97,7 @@ func publishOrders(broker message.Publisher, topic string) (orders map[string]bo
 }
 
 // show prints what happens until all orders are reserved and all four deliveries have ended.
-func show(ctx context.Context, orders map[string]bool, deliveries Deliveries, events <-chan *message.Message) error {
+func show(ctx context.Context, orders map[string]bool, deliveries demo.Reports, events <-chan *message.Message) error {
 	for waiting := len(orders) + 1; waiting > 0 || len(orders) > 0; {
 		select {
 		case report := <-deliveries:
