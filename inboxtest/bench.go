@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"encoding/json"
+	"errors"
 	"maps"
 	"reflect"
 	"testing"
@@ -14,21 +15,15 @@ import (
 	"github.com/watermill-inbox/inbox"
 )
 
-// BenchTopic is the topic for which the outboxes of a Bench have their tables.
-const BenchTopic = outgoing
-
 // Bench is one database on which texts, bytes and sizes of every kind are tried as identities and as messages, with one driver after the
 // other. TestSchema tries what each of a few means; a Bench is for what nobody has thought of:
 //
 //	func FuzzIdentity(f *testing.F) { inboxtest.FuzzIdentity(f, newBench(f)) }
 //
-// Schema, Outbox, Admin and at least one of Drivers are required. The tables of Schema and of the outboxes exist.
+// Schema, Outbox, Admin and at least one of Drivers are required, and CreateTables must have been called.
 type Bench struct {
-	// Schema is the dialect with its default table.
+	// Schema is the dialect with its default table. If it can, it inserts one identity in two without waiting.
 	Schema inbox.Schema
-
-	// NoWait: one identity in two is inserted without waiting.
-	NoWait bool
 
 	// Outbox is a schema of watermill-sql whose column takes any bytes as payload.
 	Outbox OutboxSchema
@@ -59,6 +54,17 @@ type BenchDriver struct {
 	DB   wsql.Beginner
 }
 
+// CreateTables creates the tables of Schema and of the outboxes.
+func (b Bench) CreateTables(t testing.TB) {
+	t.Helper()
+	x := b.trial(BenchDriver{}, false)
+	x.exec(t, b.Schema.DDL())
+	x.createOutbox(t)
+	if b.JSONOutbox != nil {
+		b.trial(BenchDriver{}, true).createOutbox(t)
+	}
+}
+
 // trial is a bench with one of its drivers and one of its outboxes.
 type trial struct {
 	*fixture
@@ -83,15 +89,24 @@ func (b Bench) withEachDriver(t *testing.T, test func(t *testing.T, driver Bench
 	}
 }
 
-// clear empties the tables.
+// clear empties the tables, in one transaction because fuzzing does that all the time.
 func (x *trial) clear(t *testing.T) {
 	t.Helper()
-	tables := []string{inbox.DefaultMessagesTable, x.bench.Outbox.MessagesTable(BenchTopic)}
+	tables := []string{inbox.DefaultMessagesTable, x.bench.Outbox.MessagesTable(outgoing)}
 	if x.bench.JSONOutbox != nil {
-		tables = append(tables, x.bench.JSONOutbox.MessagesTable(BenchTopic))
+		tables = append(tables, x.bench.JSONOutbox.MessagesTable(outgoing))
+	}
+	tx, err := x.bench.Admin.Begin()
+	if err != nil {
+		t.Fatal(err)
 	}
 	for _, table := range tables {
-		x.exec(t, "DELETE FROM "+table)
+		if _, err := tx.Exec("DELETE FROM " + table); err != nil {
+			t.Fatal(errors.Join(err, tx.Rollback()))
+		}
+	}
+	if err := tx.Commit(); err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -99,8 +114,9 @@ func (x *trial) clear(t *testing.T) {
 // what the handler saw.
 func (x *trial) process(t *testing.T, row inbox.Row, incoming *message.Message, out ...*message.Message) (inbox.Outcome, error) {
 	t.Helper()
+	_, noWait := x.bench.Schema.(inbox.NoWaitInserter)
 	box, err := inbox.New(x.db, inbox.Config{
-		Schema: x.bench.Schema, Consumer: row.Consumer, NoWait: x.bench.NoWait && len(row.Producer)%2 == 1,
+		Schema: x.bench.Schema, Consumer: row.Consumer, NoWait: noWait && len(row.Producer)%2 == 1,
 		Outbox: inbox.SQLOutbox(wsql.PublisherConfig{SchemaAdapter: x.database.Outbox}, nil),
 		Identity: func(*message.Message) (inbox.Identity, error) {
 			return inbox.Identity{Producer: row.Producer, ID: row.ID}, nil
@@ -115,7 +131,7 @@ func (x *trial) process(t *testing.T, row inbox.Row, incoming *message.Message, 
 		for _, msg := range out {
 			msg.SetContext(ctx)
 		}
-		_ = box.Publisher().Publish(BenchTopic, out...) // a careless handler: the delivery must fail nevertheless
+		_ = box.Publisher().Publish(outgoing, out...) // a careless handler: the delivery must fail nevertheless
 		return nil
 	})
 	if err == nil && ran != (outcome == inbox.Processed) {
