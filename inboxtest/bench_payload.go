@@ -143,7 +143,7 @@ func (b Bench) checkProduced(t *testing.T, driver BenchDriver, json bool, out pr
 	_, err := x.process(t, row, out.message(), out.message())
 	switch want := x.judge(t, out); {
 	case err != nil && want != fits:
-		wantRefused(t, err, want, b.TooLarge)
+		x.wantRefused(t, err, want, out)
 		x.wantStored(t)
 		x.wantProduced(t)
 		out = produced{"out", "{}", message.Metadata{"then": "a message that fits"}}
@@ -162,7 +162,7 @@ func (b Bench) checkProduced(t *testing.T, driver BenchDriver, json bool, out pr
 }
 
 // wantRefused stops the test unless the error says why the outgoing message was not stored.
-func wantRefused(t *testing.T, err error, want verdict, large string) {
+func (x *trial) wantRefused(t *testing.T, err error, want verdict, out produced) {
 	t.Helper()
 	wantText(t, err, `consumer "billing": message "m1": outbox`)
 	wantShort(t, err)
@@ -171,12 +171,17 @@ func wantRefused(t *testing.T, err error, want verdict, large string) {
 		t.Fatalf("want an error by the inbox itself: %t; got: %v", byInbox, err)
 	}
 	if want == tooLarge {
-		wantText(t, err, large)
+		wantText(t, err, x.bench.TooLarge)
 	}
-	if want == unstorable {
-		wantPermanent(t, err, inbox.ErrUnstorable)
-	} else if inbox.IsPoison(err) || errors.Is(err, inbox.ErrUnstorable) {
-		t.Fatalf("an outgoing message that is text made the incoming one poison: %v", err)
+	if want != unstorable {
+		if inbox.IsPoison(err) || errors.Is(err, inbox.ErrUnstorable) {
+			t.Fatalf("an outgoing message that is text made the incoming one poison: %v", err)
+		}
+		return
+	}
+	wantPermanent(t, err, inbox.ErrUnstorable)
+	if !x.limited(t) || utf8.ValidString(out.uuid) {
+		wantText(t, err, "metadata")
 	}
 }
 
