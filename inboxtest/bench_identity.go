@@ -68,10 +68,10 @@ func (b Bench) checkIdentities(t *testing.T, driver BenchDriver, rows ...inbox.R
 				continue
 			}
 			if err != nil {
-				t.Fatalf("%q: %v", row, err)
+				t.Fatalf("%.600q: %v", row, err)
 			}
 			if stored[row] != (outcome == inbox.Duplicate) {
-				t.Fatalf("%q: %v, but it was stored before: %t", row, outcome, stored[row])
+				t.Fatalf("%.600q: %v, but it was stored before: %t", row, outcome, stored[row])
 			}
 			stored[row] = true
 		}
