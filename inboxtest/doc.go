@@ -7,6 +7,8 @@
 //		inboxtest.TestSchema(t, inboxtest.Database{ … })
 //	}
 //
+// A Bench is for fuzzing and for random texts, bytes and sizes, on the same terms.
+//
 // Tests are named after the invariant (I1 …) or trap (T15 …) that they are about. All look at rows in the database, not only
 // at what the inbox returns.
 package inboxtest

@@ -57,7 +57,7 @@ func (f *fixture) createBusinessTables(t *testing.T) {
 	f.exec(t, "INSERT INTO counter (id, n) VALUES (1, 0)")
 }
 
-func (f *fixture) createOutbox(t *testing.T) {
+func (f *fixture) createOutbox(t testing.TB) {
 	t.Helper()
 	queries, err := f.database.Outbox.SchemaInitializingQueries(wsql.SchemaInitializingQueriesParams{Topic: outgoing})
 	if err != nil {
@@ -69,7 +69,7 @@ func (f *fixture) createOutbox(t *testing.T) {
 }
 
 // exec runs one of the test's own statements, outside every transaction.
-func (f *fixture) exec(t *testing.T, query string, args ...any) {
+func (f *fixture) exec(t testing.TB, query string, args ...any) {
 	t.Helper()
 	if err := f.tryExec(query, args...); err != nil {
 		t.Fatalf("%s: %v", query, err)

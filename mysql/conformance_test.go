@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"strconv"
 	"strings"
@@ -100,28 +101,13 @@ func (s blobOutbox) SchemaInitializingQueries(params wsql.SchemaInitializingQuer
 
 func newInstance(t *testing.T, server server, variant string) inboxtest.Instance {
 	t.Helper()
-	config, err := mysqldriver.ParseDSN(inboxtest.Server(t, server.variable, server.fallback, ping))
-	if err != nil {
-		t.Fatal(err)
-	}
-	namespace := fmt.Sprintf("inboxtest_%x", rand.Uint64())
-
-	root := connect(t, config)
-	exec(t, root, "CREATE DATABASE "+namespace)
-	t.Cleanup(func() { exec(t, root, "DROP DATABASE "+namespace) })
-	config.DBName = namespace
-
+	root, config := newDatabase(t, server)
+	namespace := config.DBName
 	return inboxtest.Instance{
 		Admin:     connect(t, config),
 		Namespace: namespace,
 		Open: func(t *testing.T, options inboxtest.Options) inboxtest.Pool {
-			dsn := config.Clone()
-			if dsn.Params == nil {
-				dsn.Params = map[string]string{}
-			}
-			for key, value := range parameters[variant] {
-				dsn.Params[key] = value
-			}
+			dsn := withParameters(config, parameters[variant])
 			if options.LockTimeout > 0 {
 				seconds := (options.LockTimeout + time.Second - 1) / time.Second
 				dsn.Params["innodb_lock_wait_timeout"] = strconv.Itoa(int(seconds))
@@ -147,8 +133,31 @@ func newInstance(t *testing.T, server server, variant string) inboxtest.Instance
 	}
 }
 
+// newDatabase creates an empty database until the end of the test, and returns a pool outside of it.
+func newDatabase(t testing.TB, server server) (root *sql.DB, config *mysqldriver.Config) {
+	t.Helper()
+	config, err := mysqldriver.ParseDSN(inboxtest.Server(t, server.variable, server.fallback, ping))
+	if err != nil {
+		t.Fatal(err)
+	}
+	root = connect(t, config)
+	config.DBName = fmt.Sprintf("inboxtest_%x", rand.Uint64())
+	exec(t, root, "CREATE DATABASE "+config.DBName)
+	t.Cleanup(func() { exec(t, root, "DROP DATABASE "+config.DBName) })
+	return root, config
+}
+
+func withParameters(config *mysqldriver.Config, parameters map[string]string) *mysqldriver.Config {
+	config = config.Clone()
+	if config.Params == nil {
+		config.Params = map[string]string{}
+	}
+	maps.Copy(config.Params, parameters)
+	return config
+}
+
 // connect opens a small pool that is closed at the end of the test.
-func connect(t *testing.T, config *mysqldriver.Config) *sql.DB {
+func connect(t testing.TB, config *mysqldriver.Config) *sql.DB {
 	t.Helper()
 	db, err := sql.Open("mysql", config.FormatDSN())
 	if err != nil {
@@ -159,7 +168,7 @@ func connect(t *testing.T, config *mysqldriver.Config) *sql.DB {
 	return db
 }
 
-func exec(t *testing.T, db *sql.DB, statement string) {
+func exec(t testing.TB, db *sql.DB, statement string) {
 	t.Helper()
 	if _, err := db.Exec(statement); err != nil {
 		t.Fatalf("%s: %v", statement, err)

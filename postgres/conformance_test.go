@@ -88,13 +88,7 @@ func variant(open openFunc, native bool, parameters ...string) inboxtest.Databas
 
 func newInstance(t *testing.T, open openFunc) inboxtest.Instance {
 	t.Helper()
-	server := inboxtest.Server(t, "INBOX_TEST_POSTGRES", "postgres://postgres@127.0.0.1:5432/test?sslmode=disable", ping)
-	namespace := fmt.Sprintf("inboxtest_%x", rand.Uint64())
-
-	root := connect(t, "pgx", server)
-	exec(t, root, "CREATE SCHEMA "+namespace)
-	t.Cleanup(func() { exec(t, root, "DROP SCHEMA "+namespace+" CASCADE") })
-
+	root, server, namespace := newNamespace(t)
 	return inboxtest.Instance{
 		Admin:     connect(t, "pgx", withParameters(t, server, "search_path", namespace)),
 		Namespace: namespace,
@@ -110,6 +104,17 @@ func newInstance(t *testing.T, open openFunc) inboxtest.Instance {
 	}
 }
 
+// newNamespace creates an empty schema until the end of the test, and returns a pool outside of it and the DSN of that.
+func newNamespace(t testing.TB) (root *sql.DB, server, namespace string) {
+	t.Helper()
+	server = inboxtest.Server(t, "INBOX_TEST_POSTGRES", "postgres://postgres@127.0.0.1:5432/test?sslmode=disable", ping)
+	namespace = fmt.Sprintf("inboxtest_%x", rand.Uint64())
+	root = connect(t, "pgx", server)
+	exec(t, root, "CREATE SCHEMA "+namespace)
+	t.Cleanup(func() { exec(t, root, "DROP SCHEMA "+namespace+" CASCADE") })
+	return root, server, namespace
+}
+
 // activity counts the sessions of the pools of a namespace that are as condition says.
 func activity(root *sql.DB, namespace, condition string) func(context.Context) (int, error) {
 	return func(ctx context.Context) (n int, err error) {
@@ -118,7 +123,7 @@ func activity(root *sql.DB, namespace, condition string) func(context.Context) (
 	}
 }
 
-func withParameters(t *testing.T, dsn string, parameters ...string) string {
+func withParameters(t testing.TB, dsn string, parameters ...string) string {
 	t.Helper()
 	address, err := url.Parse(dsn)
 	if err != nil {
@@ -163,7 +168,7 @@ func openStd(driver string) openFunc {
 }
 
 // connect opens a small pool that is closed at the end of the test.
-func connect(t *testing.T, driver, dsn string) *sql.DB {
+func connect(t testing.TB, driver, dsn string) *sql.DB {
 	t.Helper()
 	db, err := sql.Open(driver, dsn)
 	if err != nil {
@@ -174,7 +179,7 @@ func connect(t *testing.T, driver, dsn string) *sql.DB {
 	return db
 }
 
-func exec(t *testing.T, db *sql.DB, statement string) {
+func exec(t testing.TB, db *sql.DB, statement string) {
 	t.Helper()
 	if _, err := db.Exec(statement); err != nil {
 		t.Fatalf("%s: %v", statement, err)

@@ -89,7 +89,7 @@ func recreated(consumer, producer, id string) []string {
 	}
 }
 
-func open(t *testing.T, driver, dsn string, connections int) *sql.DB {
+func open(t testing.TB, driver, dsn string, connections int) *sql.DB {
 	t.Helper()
 	db, err := sql.Open(driver, dsn)
 	if err != nil {
