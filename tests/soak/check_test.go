@@ -43,6 +43,7 @@ func (r *run) check(more int) {
 	require.GreaterOrEqual(r, r.killed, r.kills, "kills")
 	require.GreaterOrEqual(r, r.crashes+r.stops, r.restarts, "restarts")
 	require.Greater(r, counted.Redelivered, 0, "redeliveries")
+	require.Greater(r, counted.Uncertain, 0, "uncertain commits")
 	require.GreaterOrEqual(r, counted.Duplicates, r.messages, "duplicates recognised")
 }
 

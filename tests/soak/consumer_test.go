@@ -162,16 +162,22 @@ func (c *consumer) handle(msg *message.Message, tx wsql.Tx) ([]*message.Message,
 }
 
 // prove asks the database, on a connection of its own and before the ack, whether the effect is there. The end of the soak could not tell:
-// another copy of the message would have made good a wrong ack by then.
+// another copy of the message would have made good a wrong ack by then. An ack that comes before the question is wrong for the same reason.
 func (c *consumer) prove(h message.HandlerFunc) message.HandlerFunc {
 	return func(msg *message.Message) ([]*message.Message, error) {
 		produced, err := h(msg)
+		select {
+		case <-msg.Acked():
+			c.report.unproven(msg.UUID + " was acked before the Router could")
+			return produced, err
+		default:
+		}
 		if err != nil {
 			return produced, err
 		}
 		effects, err := c.effectsOf(msg)
 		if err == nil && effects != 1 {
-			c.report.unproven(msg.UUID, effects)
+			c.report.unproven(fmt.Sprintf("%s was about to be acked with %d effects in the database", msg.UUID, effects))
 		}
 		return produced, err
 	}

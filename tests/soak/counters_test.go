@@ -3,7 +3,6 @@ package soak
 import (
 	"encoding/json"
 	"errors"
-	"fmt"
 	"sync"
 
 	"github.com/ThreeDotsLabs/watermill-amqp/v3/pkg/amqp"
@@ -25,7 +24,7 @@ type counters struct {
 	Uncertain  int `json:"uncertain"` // COMMITs without a clear answer
 	Resolved   int `json:"resolved"`  // of these, by the same delivery
 
-	Unproven int    `json:"unproven"`       // acks without one effect in the database
+	Unproven int    `json:"unproven"`       // acks too early, or without one effect in the database
 	Example  string `json:"text,omitempty"` // of an unproven ack
 }
 
@@ -86,9 +85,9 @@ func (r *reporter) delivery(h message.HandlerFunc) message.HandlerFunc {
 	}
 }
 
-func (r *reporter) unproven(id string, effects int) {
+func (r *reporter) unproven(example string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.counts.Unproven++
-	r.counts.Example = fmt.Sprintf("%s was about to be acked with %d effects in the database", id, effects)
+	r.counts.Example = example
 }

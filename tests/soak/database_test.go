@@ -26,6 +26,7 @@ type database struct {
 
 	count, record, recorded string // statements of the consumer
 	openTransactions        string // counts those of other connections
+	commits                 string // counts the COMMITs that run
 }
 
 // outboxSchema is what the schemas for watermill-sql have in common.
@@ -51,6 +52,7 @@ var databases = []database{
 		recorded: "SELECT COUNT(*) FROM effects WHERE message_id = $1",
 		openTransactions: "SELECT COUNT(*) FROM pg_stat_activity WHERE backend_type = 'client backend'" +
 			" AND pid <> pg_backend_pid() AND xact_start IS NOT NULL",
+		commits: "SELECT COUNT(*) FROM pg_stat_activity WHERE state = 'active' AND query ILIKE 'commit%'",
 	},
 	mysqlFamily("mariadb", "INBOX_TEST_MARIADB", findMariaDB),
 	mysqlFamily("mysql", "INBOX_TEST_MYSQL", findMySQL),
@@ -69,6 +71,7 @@ func mysqlFamily(name, variable string, find func(dir string, port int) (engine,
 		record:           "INSERT INTO effects (message_id) VALUES (?)",
 		recorded:         "SELECT COUNT(*) FROM effects WHERE message_id = ?",
 		openTransactions: "SELECT COUNT(*) FROM information_schema.innodb_trx",
+		commits:          "SELECT COUNT(*) FROM information_schema.processlist WHERE info LIKE 'COMMIT%'",
 	}
 }
 

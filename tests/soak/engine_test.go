@@ -24,7 +24,7 @@ type engine struct {
 }
 
 // slowCommit, in microseconds, is how long a server collects COMMITs before it writes them together. A transaction then spends as much time in
-// its COMMIT as before it, so every crash leaves some without an answer.
+// its COMMIT as before it, so a crash that comes when some run leaves them without an answer.
 const slowCommit = "20000"
 
 // databaseName is that of the service.

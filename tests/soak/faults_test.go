@@ -1,6 +1,7 @@
 package soak
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"time"
@@ -46,6 +47,9 @@ func (r *run) killConsumers(done <-chan struct{}) {
 // restartDatabase goes on until done, by turns with a crash and with an orderly stop.
 func (r *run) restartDatabase(done <-chan struct{}) {
 	for crash := true; r.sleep(restartAfter, done); crash = !crash {
+		if crash {
+			r.awaitCommits()
+		}
 		began := time.Now()
 		r.mu.Lock()
 		r.upSince = time.Time{}
@@ -64,6 +68,18 @@ func (r *run) restartDatabase(done <-chan struct{}) {
 		}
 		r.mu.Unlock()
 		r.Logf("%.1f s: the database was away for %.1f s (crash: %t)", time.Since(r.began).Seconds(), time.Since(began).Seconds(), crash)
+	}
+}
+
+// awaitCommits waits for COMMITs that a crash can leave without an answer. At the end of the soak there may be none, for all that is left are
+// repetitions.
+func (r *run) awaitCommits() {
+	ctx, cancel := context.WithTimeout(r.ctx, commitsWithin)
+	defer cancel()
+	for running := 0; running < commitsAtCrash && ctx.Err() == nil; {
+		if err := r.server.admin.QueryRowContext(ctx, r.database.commits).Scan(&running); err != nil {
+			return // the restart will tell
+		}
 	}
 }
 

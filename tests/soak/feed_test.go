@@ -75,13 +75,14 @@ func (r *run) feed() (more int) {
 	return more
 }
 
-// due is how much of the deck may be out by now. It is spread over all cycles of the database and the time after them.
+// due is how much of the deck may be out by now. It is spread over all cycles of the database and the time after them. A cycle ends before its part
+// is out, so that a crash meets messages that are new.
 func (r *run) due(whole int) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	cycle := 1.0
 	if !r.upSince.IsZero() {
-		cycle = min(1, time.Since(r.upSince).Seconds()/restartAfter.Seconds())
+		cycle = min(1, time.Since(r.upSince).Seconds()/(restartAfter+commitsWithin).Seconds())
 	}
 	share := (float64(r.crashes+r.stops) + cycle) / float64(r.restarts+1)
 	return int(min(1, share) * float64(whole))

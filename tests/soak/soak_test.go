@@ -47,6 +47,9 @@ const (
 	copiesOfEach  = 3                      // at least
 	killAfter     = 200 * time.Millisecond // after the first ack of the youngest consumer
 	restartAfter  = 5 * time.Second        // after the server has begun to answer
+
+	commitsAtCrash = 3               // at least, so that one of them gets no answer
+	commitsWithin  = 2 * time.Second // the database waits so long for them before it crashes
 )
 
 // TestSoak kills consumers and restarts the database under load, and counts in the database what became of the messages.

@@ -81,6 +81,18 @@ func topicPartitionOffsetOfRedeliveries(t *testing.T, address string) {
 	l.requireEffects("payload")
 }
 
+// Without a Router nothing tells the topic, and records of two topics would have one identity.
+func TestTopicPartitionOffset_needs_a_Router(t *testing.T) {
+	l := newLab(t)
+	messages, err := l.subscriber().Subscribe(l.ctx, l.name)
+	require.NoError(t, err)
+	l.produce(0, "", "payload")
+	msg := receive(l, messages)
+	defer msg.Ack()
+	_, err = inboxkafka.TopicPartitionOffset("1")(msg)
+	require.ErrorContains(t, err, "did not come through a Router")
+}
+
 // What the documentation warns of: in a topic that was made again a new message is taken for an old one. Another epoch prevents it.
 func TestTopicPartitionOffset_of_a_topic_made_again(t *testing.T) {
 	onEachBroker(t, topicPartitionOffsetOfATopicMadeAgain)
