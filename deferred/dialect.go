@@ -59,6 +59,10 @@ type Dialect interface {
 	// AppendBytes appends a literal for any bytes.
 	AppendBytes(statement []byte, value string) []byte
 
+	// RowList returns what begins, separates and ends a list of rows in a common table expression: VALUES (1, 2), (3, 4), or where an engine
+	// knows no such list SELECT 1, 2 UNION ALL SELECT 3, 4.
+	RowList() (open, separator, end string)
+
 	// Now is an expression for the database's clock in microseconds since 1970 UTC. It has one value in a statement, at the
 	// earliest that of the statement's begin.
 	Now() string

@@ -3,6 +3,7 @@ package deferred
 import (
 	"cmp"
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -67,11 +68,18 @@ type FailedMessage struct {
 func (e *ReceiveError) Error() string {
 	b := &strings.Builder{}
 	fmt.Fprintf(b, "deferred: receive from topic %q: %d of %d messages not stored:", e.Topic, len(e.Failed), e.Total)
-	for _, failed := range e.Failed {
+	for n, failed := range e.Failed {
+		if n == maxListed {
+			fmt.Fprintf(b, " and %d more;", len(e.Failed)-n)
+			break
+		}
 		fmt.Fprintf(b, " [%d] %v;", failed.Index, failed.Err)
 	}
 	return strings.TrimSuffix(b.String(), ";")
 }
+
+// maxListed is how many of its messages the text of a ReceiveError has.
+const maxListed = 5
 
 // Unwrap returns the causes, so that errors.Is, inbox.IsPoison and inbox.IsRetryable see them.
 func (e *ReceiveError) Unwrap() []error {
@@ -311,18 +319,17 @@ func (t *table) readOutcomes(ctx context.Context, tx wsql.Tx, stored []storedMes
 	found, seen := make([]rowOutcome, len(stored)), 0
 	err := sqltx.Each(ctx, tx, t.outcomes(stored), func(scan func(...any) error) error {
 		var (
-			n, processed         int
-			outcome              rowOutcome
-			pending, inProcessed []byte
+			n                  int
+			reception          sql.NullInt64
+			pending, processed sql.NullString // NULL, and not the empty bytes that some drivers make of it and others do not
 		)
-		if err := scan(&n, &outcome.reception, &pending, &processed, &inProcessed); err != nil {
+		if err := scan(&n, &reception, &pending, &processed); err != nil {
 			return err
 		}
-		outcome.fingerprint, outcome.processed, outcome.processedFingerprint = string(pending), processed == 1, string(inProcessed)
-		if outcome.reception == 0 && !outcome.processed {
+		if !reception.Valid && !processed.Valid {
 			return errVanished
 		}
-		found[n] = outcome
+		found[n] = rowOutcome{reception.Int64, pending.String, processed.Valid, processed.String}
 		seen++
 		return nil
 	})

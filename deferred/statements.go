@@ -113,8 +113,25 @@ func (t *text) query() wsql.Query { return wsql.Query{Query: string(t.sql)} }
 
 func (s statements) tableName() string { return s.QueueTable(s.queue) }
 
-// sameIdentity is the condition that a row of the table of identities is that of a message.
-const sameIdentity = "a.consumer = b.consumer AND a.producer = b.producer AND a.message_id = b.message_id"
+// rows appends WITH b AS and a list of rows, of which each has a number n and an identity.
+func (t *text) rows(messages []storedMessage, moreNames string, more func(m storedMessage)) *text {
+	open, separator, end := t.dialect.RowList()
+	t.add("WITH b (n, consumer, topic, producer, message_id", moreNames, ") AS (", open)
+	for n, m := range messages {
+		if n > 0 {
+			t.add(separator)
+		}
+		t.add(n, ", ", literal(m.Consumer), ", ", literal(m.topic), ", ", literal(m.Producer), ", ", literal(m.ID))
+		more(m)
+	}
+	return t.add(end, ") ")
+}
+
+// processed appends a subquery for a column of the row in the table of identities. It is a scalar one, because a join would make some
+// engines read the whole table.
+func (t *text) processed(table, column string) *text {
+	return t.add("(SELECT a.", column, " FROM ", table, " a WHERE a.consumer = b.consumer AND a.producer = b.producer AND a.message_id = b.message_id)")
+}
 
 // insert stores messages. A row is left out if its key is in the queue, or its identity in the table of identities.
 func (s statements) insert(messages []storedMessage, reception int64) wsql.Query {
@@ -123,38 +140,31 @@ func (s statements) insert(messages []storedMessage, reception int64) wsql.Query
 		size += 512 + 2*(len(m.payload)+len(m.metadata)+len(m.ID)+len(m.Producer)+len(m.Consumer)+len(m.topic)+len(m.Fingerprint))
 	}
 	t := s.text(size).add("INSERT INTO ", s.tableName(),
-		" (consumer, topic, producer, message_id, fingerprint, ordering_key, uuid, metadata, payload, reception, received_at, due_at)",
-		" SELECT b.consumer, b.topic, b.producer, b.message_id, b.fingerprint, b.ordering_key, b.uuid, b.metadata, b.payload, ",
-		reception, ", ", s.Now(), ", ", s.Now(), " + b.delay FROM (")
-	for n, m := range messages {
-		t.identityOf(n, m).add(", ", literal(m.Fingerprint), " AS fingerprint, ", literal(m.orderingKey), " AS ordering_key, ", literal(m.uuid), " AS uuid, ",
-			literal(m.metadata), " AS metadata, ", literal(m.payload), " AS payload, ", m.delay, " AS delay")
-	}
-	t.add(") b WHERE ")
+		" (consumer, topic, producer, message_id, fingerprint, ordering_key, uuid, metadata, payload, reception, received_at, due_at) ")
+	t.rows(messages, ", fingerprint, ordering_key, uuid, metadata, payload, delay", func(m storedMessage) {
+		t.add(", ", literal(m.Fingerprint), ", ", literal(m.orderingKey), ", ", literal(m.uuid), ", ", literal(m.metadata), ", ", literal(m.payload), ", ", m.delay)
+	})
+	t.add("SELECT b.consumer, b.topic, b.producer, b.message_id, b.fingerprint, b.ordering_key, b.uuid, b.metadata, b.payload, ",
+		reception, ", ", s.Now(), ", ", s.Now(), " + b.delay FROM b WHERE ")
 	if s.queue == Pending {
-		return t.add("NOT EXISTS (SELECT 1 FROM ", s.Table(), " a WHERE ", sameIdentity, ") ORDER BY b.n", s.IgnoreDuplicates()).query()
+		return t.processed(s.Table(), "consumer").add(" IS NULL ORDER BY b.n", s.IgnoreDuplicates()).query()
 	}
 	return t.add("1 = 1 ORDER BY b.n").query()
 }
 
-// identityOf appends the beginning of a row of messages.
-func (t *text) identityOf(n int, m storedMessage) *text {
-	if n > 0 {
-		t.add(" UNION ALL ")
-	}
-	return t.add("SELECT ", n, " AS n, ", literal(m.Consumer), " AS consumer, ", literal(m.topic), " AS topic, ", literal(m.Producer), " AS producer, ",
-		literal(m.ID), " AS message_id")
+// outcomes reads what became of messages: for each its number, the number of the insert that stored it and its fingerprint in the queue, NULL if it is
+// not there, and its fingerprint in the table of identities, NULL if it is not processed.
+func (s statements) outcomes(messages []storedMessage) wsql.Query {
+	t := s.text(1024)
+	t.rows(messages, "", func(storedMessage) {}).add("SELECT b.n, ").inQueue(s.tableName(), "reception").add(", ").
+		inQueue(s.tableName(), "fingerprint").add(", ").processed(s.Table(), "fingerprint")
+	return t.add(" FROM b").query()
 }
 
-// outcomes reads what became of messages: for each its number, the number of the insert that stored it (0: it is not in the queue), the
-// fingerprint in the queue, whether it is processed (1) or not (0), and the fingerprint in the table of identities.
-func (s statements) outcomes(messages []storedMessage) wsql.Query {
-	t := s.text(1024).add("SELECT b.n, COALESCE(p.reception, 0), p.fingerprint, CASE WHEN a.consumer IS NULL THEN 0 ELSE 1 END, a.fingerprint FROM (")
-	for n, m := range messages {
-		t.identityOf(n, m)
-	}
-	return t.add(") b LEFT JOIN ", s.tableName(), " p ON p.consumer = b.consumer AND p.topic = b.topic AND p.producer = b.producer AND p.message_id = b.message_id",
-		" LEFT JOIN ", s.Table(), " a ON ", sameIdentity).query()
+// inQueue is like processed for the queue.
+func (t *text) inQueue(table, column string) *text {
+	return t.add("(SELECT p.", column, " FROM ", table,
+		" p WHERE p.consumer = b.consumer AND p.topic = b.topic AND p.producer = b.producer AND p.message_id = b.message_id)")
 }
 
 // of appends the condition for the messages of a consumer and topic in a state.
@@ -183,11 +193,11 @@ func (s statements) hasDue(consumer, topic string, state State) wsql.Query {
 // It must be a statement of its own, after the lock, because only then it sees what was committed before the lock.
 func (s statements) behind(seqs []int64, deadLetsGo bool) wsql.Query {
 	t := s.text(768).add("SELECT c.seq FROM ", s.tableName(), " c WHERE c.ordering_key <> ", literal(""), " AND c.seq IN ").list(seqs)
-	t.add(" AND (EXISTS (SELECT 1 FROM ", s.tableName(), " e WHERE e.consumer = c.consumer AND e.topic = c.topic AND e.ordering_key = c.ordering_key AND e.seq < c.seq")
+	t.add(" AND (EXISTS (SELECT 1 FROM ", s.tableName(), " e WHERE e.consumer = c.consumer AND e.topic = c.topic AND e.ordering_key = c.ordering_key AND e.ordering_key <> ", literal(""), " AND e.seq < c.seq")
 	if deadLetsGo {
 		t.add(" AND e.state <> ", StateDead)
 	}
-	return t.add(") OR EXISTS (SELECT 1 FROM ", s.tableName(), " e WHERE e.consumer = c.consumer AND e.topic = c.topic AND e.ordering_key = c.ordering_key",
+	return t.add(") OR EXISTS (SELECT 1 FROM ", s.tableName(), " e WHERE e.consumer = c.consumer AND e.topic = c.topic AND e.ordering_key = c.ordering_key AND e.ordering_key <> ", literal(""),
 		" AND e.seq <> c.seq AND e.state = ", StateClaimed, "))").query()
 }
 

@@ -72,6 +72,9 @@ func (s Schema) AppendBytes(statement []byte, value string) []byte {
 	return appendBinary(statement, value)
 }
 
+// RowList is of SELECTs, because MySQL and MariaDB do not write VALUES in the same way.
+func (s Schema) RowList() (open, separator, end string) { return "SELECT ", " UNION ALL SELECT ", "" }
+
 // Now does not depend on the time zone of the session.
 func (s Schema) Now() string { return "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))" }
 

@@ -77,6 +77,9 @@ func (s Schema) AppendBytes(statement []byte, value string) []byte {
 	return appendBytea(statement, value)
 }
 
+// RowList is of VALUES.
+func (s Schema) RowList() (open, separator, end string) { return "VALUES (", "), (", ")" }
+
 // Now is the time at which the server got the statement.
 func (s Schema) Now() string { return "(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000)::bigint" }
 

@@ -70,6 +70,9 @@ func (s Schema) AppendBytes(statement []byte, value string) []byte {
 	return appendBlob(statement, value)
 }
 
+// RowList is of VALUES.
+func (s Schema) RowList() (open, separator, end string) { return "VALUES (", "), (", ")" }
+
 // Now is the host's clock, to the millisecond.
 func (s Schema) Now() string {
 	return "(CAST(strftime('%s', 'now') AS INTEGER) * 1000000 + CAST(substr(strftime('%f', 'now'), 4) AS INTEGER) * 1000)"

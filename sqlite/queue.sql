@@ -1,5 +1,6 @@
 -- Messages that wait, {{purpose}}.
 -- Times are microseconds since 1970 UTC. state: 0 pending, 1 crash suspect, 2 claimed, 3 waiting for its ordering key, 4 dead.
+-- In the first index state leads: a planner without statistics could otherwise take it to look up an identity, and read the whole backlog.
 CREATE TABLE IF NOT EXISTS {{table}} (
     seq          INTEGER PRIMARY KEY AUTOINCREMENT,
     consumer     BLOB    NOT NULL,
@@ -20,7 +21,7 @@ CREATE TABLE IF NOT EXISTS {{table}} (
     reason       BLOB    NOT NULL DEFAULT x'',
     last_error   BLOB    NOT NULL DEFAULT x''
 );
-CREATE INDEX IF NOT EXISTS {{index_due}} ON {{relation}} (consumer, topic, state, due_at, seq);
+CREATE INDEX IF NOT EXISTS {{index_due}} ON {{relation}} (state, consumer, topic, due_at, seq);
 CREATE INDEX IF NOT EXISTS {{index_key}} ON {{relation}} (consumer, topic, ordering_key, seq) WHERE ordering_key <> x'';
 CREATE UNIQUE INDEX IF NOT EXISTS {{index_claimed}} ON {{relation}} (consumer, topic, ordering_key) WHERE ordering_key <> x'' AND state = 2;
 {{unique}}
