@@ -66,13 +66,13 @@ func TestPlans(t *testing.T) {
 			pool, closePool, err := d.open(dsn, 10)
 			require.NoError(t, err)
 			t.Cleanup(closePool)
-			db, err := sql.Open(d.driver, dsn)
+			db, err := sql.Open(d.driver, strings.ReplaceAll(dsn, "readTimeout=10s", "readTimeout=10m")) // of MySQL, for one of half a million rows
 			require.NoError(t, err)
 			t.Cleanup(func() { _ = db.Close() })
 			require.NoError(t, db.Ping())
 
 			recorder := &recorder{Beginner: pool}
-			service := newService(t, recorder, d, 0)
+			service := newService(t, recorder, d, deferred.SubscriberConfig{Lease: 3 * time.Second})
 			service.receive(t, 1)
 			fill(t, db, p)
 			service.receive(t, 200)
@@ -149,13 +149,12 @@ type service struct {
 
 const orders = "orders"
 
-func newService(t *testing.T, pool *recorder, d database, maxInFlight int) *service {
+func newService(t *testing.T, pool *recorder, d database, config deferred.SubscriberConfig) *service {
 	t.Helper()
 	receiver, err := deferred.NewReceiver(pool, deferred.ReceiverConfig{Schema: d.schema, Consumer: "suite", AutoInitializeSchema: true, Timeout: time.Minute}, nil)
 	require.NoError(t, err)
-	subscriber, err := deferred.NewSubscriber(pool, deferred.SubscriberConfig{
-		Schema: d.schema, Consumer: "suite", MaxInFlight: maxInFlight, Lease: 3 * time.Second, Timeout: time.Second, AutoInitializeSchema: true,
-	}, nil)
+	config.Schema, config.Consumer, config.AutoInitializeSchema = d.schema, "suite", true
+	subscriber, err := deferred.NewSubscriber(pool, config, nil)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, subscriber.Close()) })
 	box, err := inbox.New(pool, inbox.Config{Schema: d.schema, Consumer: "suite", ShareConsumer: true}, nil)
