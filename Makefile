@@ -23,7 +23,7 @@ TEST_SERVICES = $(WITH_SERVICES) go test -p 2
 SHELL       := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help up test test_short test_race fuzz faults soak bench lint fmt check-deps
+.PHONY: help up test test_short test_race fuzz faults soak bench bench_queue lint fmt check-deps
 
 help: ## Show the targets
 	@sed -nE 's/^([a-z_-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | while IFS=$$'\t' read -r target text; do \
@@ -59,17 +59,23 @@ soak: ## Kill consumers and restart databases under 10,000 messages, for minutes
 bench: ## Run the benchmarks; BENCHFLAGS='-benchtime=3s ...'
 	@$(WITH_SERVICES) go test -p 1 -run '^$$' -bench . $(BENCHFLAGS) ./... ./tests/...
 
+# A module outside the workspace, so that River does not raise the versions that all tests run with.
+bench_queue: ## Compare the deferred mode with River on 40,000 messages
+	@$(WITH_SERVICES) cd tests/bench && GOWORK=off go test -run '^$$' -bench . -benchtime=1x -timeout 60m $(TESTFLAGS)
+
 lint: ## Check format, go vet and golangci-lint
 	@unformatted=$$(gofmt -l .); [[ -z $$unformatted ]] || { echo "not formatted (make fmt):"; echo "$$unformatted"; exit 1; }
 	go vet $(PACKAGES)
 	@for module in $(MODULES); do echo "golangci-lint run in $$module"; \
 		(cd $$module && $(GOLANGCI) run --allow-serial-runners --config $(CURDIR)/.golangci.yml ./...) || exit; done
+	@echo "golangci-lint run in tests/bench"; cd tests/bench && GOWORK=off go vet ./... && \
+		GOWORK=off $(GOLANGCI) run --allow-serial-runners --config $(CURDIR)/.golangci.yml ./...
 
 fmt: ## Format all Go code
 	gofmt -w .
 
 check-deps: ## Check that go.mod files are tidy and that nothing forbidden is shipped
-	@for module in $(MODULES); do echo "go mod tidy -diff in $$module"; \
+	@for module in $(MODULES) tests/bench; do echo "go mod tidy -diff in $$module"; \
 		(cd $$module && GOWORK=off go mod tidy -diff) || exit; done
 	@echo 'go list -deps of the shipped packages'
 	@deps=$$(GOWORK=off go list -f '{{$$p := .ImportPath}}{{range .Deps}}{{$$p}} needs {{.}}{{"\n"}}{{end}}' ./...); \
