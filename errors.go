@@ -88,6 +88,9 @@ const (
 	StageOutbox   Stage = "outbox"
 	StageClaim    Stage = "complete claim"
 	StageCommit   Stage = "commit"
+
+	// StageReceive is the work of a deferred.Receiver, before any delivery.
+	StageReceive Stage = "receive"
 )
 
 // Error is a failed delivery. It names the consumer and the message and wraps the cause. Errors of handlers come through

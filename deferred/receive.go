@@ -64,7 +64,7 @@ type FailedMessage struct {
 	Err   error  // names consumer and id
 }
 
-// Error names each failed message and its cause.
+// Error names the first failed messages and their causes; Failed has all of them.
 func (e *ReceiveError) Error() string {
 	b := &strings.Builder{}
 	fmt.Fprintf(b, "deferred: receive from topic %q: %d of %d messages not stored:", e.Topic, len(e.Failed), e.Total)
@@ -81,13 +81,18 @@ func (e *ReceiveError) Error() string {
 // maxListed is how many of its messages the text of a ReceiveError has.
 const maxListed = 5
 
-// Unwrap returns the causes, so that errors.Is, inbox.IsPoison and inbox.IsRetryable see them.
+// Unwrap returns the causes, so that errors.Is, inbox.IsPoison and inbox.IsRetryable see them. Those that are no message's fault come first, so that a call
+// is poison only if all of its failed messages are.
 func (e *ReceiveError) Unwrap() []error {
-	errs := make([]error, len(e.Failed))
-	for n, failed := range e.Failed {
-		errs[n] = failed.Err
+	var transient, poison []error
+	for _, failed := range e.Failed {
+		if inbox.IsPoison(failed.Err) {
+			poison = append(poison, failed.Err)
+		} else {
+			transient = append(transient, failed.Err)
+		}
 	}
-	return errs
+	return append(transient, poison...)
 }
 
 // ErrTooLarge says that payload plus metadata have more than ReceiverConfig.MaxMessageSize bytes, or the topic or ordering key is too long.
@@ -255,8 +260,12 @@ func (r *reception) store(chunk []*item) {
 	}
 }
 
+// failed refuses a message because of the database, which is never the message's fault.
 func (r *reception) failed(it *item, err error) {
-	err = fmt.Errorf("consumer %q: message %q: %w", it.Consumer, it.ID, err)
+	err = &inbox.Error{
+		Consumer: it.Consumer, Identity: inbox.Identity{Producer: it.Producer, ID: it.ID},
+		Stage: inbox.StageReceive, Err: err,
+	}
 	for _, n := range append(it.same, it.index) {
 		r.refuse(n, Refused, err)
 	}

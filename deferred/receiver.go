@@ -58,6 +58,9 @@ func (r *Receiver) Publish(topic string, messages ...*message.Message) error {
 	return err
 }
 
+// String is the name by which an Inbox knows, and refuses, a handler that forwards to a Receiver. A type that embeds the Receiver has it, too.
+func (r *Receiver) String() string { return "deferred.Receiver" }
+
 // Close makes further calls of Publish and Receive fail. It does not close the database.
 func (r *Receiver) Close() error {
 	r.closed.Store(true)

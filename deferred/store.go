@@ -48,7 +48,7 @@ type Count struct {
 // Count returns the counts of all consumers and topics that have messages, by the database's clock. It reads an index, but all of it.
 func (s *Store) Count(ctx context.Context) ([]Count, error) {
 	var counts []Count
-	err := s.queue.repeat(ctx, func(ctx context.Context, tx wsql.Tx) error {
+	err := s.queue.read(ctx, func(ctx context.Context, tx wsql.Tx) error {
 		counts = nil
 		var last *Count
 		return sqltx.Each(ctx, tx, s.queue.counts(), func(scan func(...any) error) error {
@@ -130,7 +130,7 @@ func (s *Store) List(ctx context.Context, filter Filter) ([]StoredMessage, error
 		filter.Limit = 100
 	}
 	var found []StoredMessage
-	err := s.queue.repeat(ctx, func(ctx context.Context, tx wsql.Tx) error {
+	err := s.queue.read(ctx, func(ctx context.Context, tx wsql.Tx) error {
 		found = nil
 		return sqltx.Each(ctx, tx, s.queue.list(filter), func(scan func(...any) error) error {
 			m, err := scanStored(scan)
@@ -164,7 +164,7 @@ var ErrNotFound = errors.New("no such message in the queue")
 // Load returns a message as it was received, without a claim on it.
 func (s *Store) Load(ctx context.Context, number int64) (*message.Message, error) {
 	var msg *message.Message
-	err := s.queue.repeat(ctx, func(ctx context.Context, tx wsql.Tx) error {
+	err := s.queue.read(ctx, func(ctx context.Context, tx wsql.Tx) error {
 		var id, uuid, metadata, payload []byte
 		found, err := sqltx.QueryRow(ctx, tx, s.queue.load(number), &id, &uuid, &metadata, &payload)
 		if err != nil {

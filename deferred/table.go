@@ -81,9 +81,13 @@ func (t *table) verify(ctx context.Context) error {
 
 // once runs fn in a short transaction of its own.
 func (t *table) once(ctx context.Context, fn func(ctx context.Context, tx wsql.Tx) error) error {
+	return t.onceWith(ctx, t.QueueTxOptions(), fn)
+}
+
+func (t *table) onceWith(ctx context.Context, options *sql.TxOptions, fn func(ctx context.Context, tx wsql.Tx) error) error {
 	ctx, cancel := context.WithTimeout(ctx, t.timeout)
 	defer cancel()
-	return t.runner.InTx(ctx, t.QueueTxOptions(), func(tx wsql.Tx) error { return fn(ctx, tx) })
+	return t.runner.InTx(ctx, options, func(tx wsql.Tx) error { return fn(ctx, tx) })
 }
 
 // repeat runs fn, which must be safe to repeat, in short transactions until one is known to be committed: conflicts, lost connections and COMMITs without
@@ -92,6 +96,18 @@ func (t *table) repeat(ctx context.Context, fn func(ctx context.Context, tx wsql
 	ctx, cancel := context.WithTimeout(ctx, 2*t.timeout) // a COMMIT without an answer alone takes one
 	defer cancel()
 	return t.retryConflicts(ctx, func() error { return t.once(ctx, fn) })
+}
+
+// read is repeat for statements that only read. On engines with one writer their transaction must not begin as the writer, as it would with
+// _txlock=immediate in the DSN, or it waits for the handler in flight. (mattn/go-sqlite3 lets it wait nevertheless.)
+func (t *table) read(ctx context.Context, fn func(ctx context.Context, tx wsql.Tx) error) error {
+	options := t.QueueTxOptions()
+	if t.OneWriter() {
+		options = &sql.TxOptions{ReadOnly: true}
+	}
+	ctx, cancel := context.WithTimeout(ctx, 2*t.timeout)
+	defer cancel()
+	return t.retryConflicts(ctx, func() error { return t.onceWith(ctx, options, fn) })
 }
 
 // exec runs a statement in a short transaction of its own and reports how many rows it affected.

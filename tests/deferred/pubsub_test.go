@@ -1,6 +1,7 @@
 package deferred_test
 
 import (
+	"os"
 	"testing"
 	"time"
 
@@ -22,10 +23,12 @@ var features = tests.Features{
 	NewSubscriberReceivesOldMessages: false,
 }
 
-// TestPubSub is Watermill's own suite, with thousands of messages.
+// TestPubSub is Watermill's own suite. With INBOX_TEST_SOAK=full it has thousands of messages, and takes minutes.
 func TestPubSub(t *testing.T) {
+	f := features
+	f.ForceShort = os.Getenv("INBOX_TEST_SOAK") != "full"
 	onEachDatabase(t, func(t *testing.T, d database) {
-		tests.TestPubSub(t, features, constructor(t, d, nil), nil)
+		tests.TestPubSub(t, f, constructor(t, d, nil), nil)
 	})
 }
 

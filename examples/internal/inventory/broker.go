@@ -21,7 +21,8 @@ func PingBroker(address string) error {
 	return connection.Close()
 }
 
-func brokerConfig(service string) amqp.Config {
+// BrokerConfig is that of a service.
+func BrokerConfig(service string) amqp.Config {
 	config := amqp.NewDurablePubSubConfig(
 		demo.Env("INBOX_TEST_RABBITMQ", DefaultBroker),
 		amqp.GenerateQueueNameTopicNameWithSuffix(service), // one queue for all instances of a service
@@ -32,10 +33,10 @@ func brokerConfig(service string) amqp.Config {
 	return config
 }
 
-// newSubscriber subscribes a service. The queues of all its topics are made at once: RabbitMQ throws away, and confirms, what is
+// NewSubscriber subscribes a service. The queues of all its topics are made at once: RabbitMQ throws away, and confirms, what is
 // published to an exchange without a queue.
-func newSubscriber(service string, logger watermill.LoggerAdapter, topics ...string) (*amqp.Subscriber, error) {
-	subscriber, err := amqp.NewSubscriber(brokerConfig(service), logger)
+func NewSubscriber(service string, logger watermill.LoggerAdapter, topics ...string) (*amqp.Subscriber, error) {
+	subscriber, err := amqp.NewSubscriber(BrokerConfig(service), logger)
 	if err != nil {
 		return nil, err
 	}

@@ -1,5 +1,5 @@
 // Package inventory is what the two RabbitMQ examples have in common: the events, the broker, the Router with its middlewares, the relay,
-// and the small story that they play. What depends on the database is in their main.go. The example sql-broker shares events and middlewares.
+// and the small story that they play. What depends on the database is in their main.go. The examples sql-broker and rabbitmq-deferred share events, broker and middlewares.
 package inventory
 
 import (
@@ -27,9 +27,9 @@ type Order struct {
 	Quantity int    `json:"quantity"`
 }
 
-// message gives the event the order's own id, so that an order published twice is recognised. A random UUID for each call of
+// Message gives the event the order's own id, so that an order published twice is recognised. A random UUID for each call of
 // Publish would make two events of it.
-func (o Order) message() (*message.Message, error) {
+func (o Order) Message() (*message.Message, error) {
 	payload, err := json.Marshal(o)
 	return message.NewMessage(o.ID, payload), err
 }

@@ -26,12 +26,12 @@ func Play(ctx context.Context, service Service, deliveries demo.Reports) (err er
 	defer cancel()
 	logger := demo.Logger()
 
-	broker, err := amqp.NewPublisher(brokerConfig(""), logger)
+	broker, err := amqp.NewPublisher(BrokerConfig(""), logger)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, broker.Close()) }()
-	shop, err := newSubscriber("shop", logger, service.topics().reserved)
+	shop, err := NewSubscriber("shop", logger, service.topics().reserved)
 	if err != nil {
 		return err
 	}
@@ -56,7 +56,7 @@ func Play(ctx context.Context, service Service, deliveries demo.Reports) (err er
 
 // start runs the consumer and the relay, in a real system perhaps in different processes.
 func (s Service) start(ctx context.Context, broker message.Publisher, logger watermill.LoggerAdapter) (stop func() error, err error) {
-	subscriber, err := newSubscriber("inventory", logger, s.topics().orders, s.topics().poison)
+	subscriber, err := NewSubscriber("inventory", logger, s.topics().orders, s.topics().poison)
 	if err != nil {
 		return nil, err
 	}
@@ -83,7 +83,7 @@ func publishOrders(broker message.Publisher, topic string) (orders map[string]bo
 			times = 2 // as a publisher does that got no answer
 		}
 		for range times {
-			msg, err := order.message()
+			msg, err := order.Message()
 			if err != nil {
 				return nil, err
 			}
