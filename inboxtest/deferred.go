@@ -29,6 +29,8 @@ var deferredCases = [][]testCase{
 	clockCases,
 	closeCases,
 	keyCases,
+	redriveCases,
+	storeCases,
 }
 
 // TestDeferred runs the suite of the deferred mode as subtests, several at once.

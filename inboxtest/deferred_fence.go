@@ -23,16 +23,28 @@ var fenceCases = []testCase{
 	{name: "T30_StalledClaimCannotRenew", run: testStalledRenews, variants: true},
 }
 
-// steal does what a sweep does after the lease, and lets another node claim the message.
-func (f *fixture) steal(t *testing.T) (thief *node, stolen *message.Message) {
+// hold makes the node claim the only message there is. The first round of what renews leases is over when a lost claim is found; the next comes a third
+// of the lease later.
+func (n *node) hold(t *testing.T) *message.Message {
 	t.Helper()
-	f.exec(t, "UPDATE inbox_pending SET state = 1, token = 0, due_at = 0 WHERE state = 2")
-	thief = f.newNode(t, nodeOptions{}, nil)
-	stolen = receive(t, thief.subscribe(t), "the message at the other node")
+	n.store(t, newMessage("lost"))
+	n.exec(t, "UPDATE inbox_pending SET state = 2, token = 7, attempts = 1000, due_at = 0")
+	messages := n.subscribe(t)
+	n.waitForState(t, deferred.StateDead, 1)
+	n.exec(t, "DELETE FROM inbox_pending")
+	n.store(t, newMessage("m1"))
+	return receive(t, messages, "the message")
+}
+
+// steal does what a sweep does after the lease, and claims the message.
+func (n *node) steal(t *testing.T) *message.Message {
+	t.Helper()
+	n.exec(t, "UPDATE inbox_pending SET state = 1, token = 0, due_at = 0 WHERE state = 2")
+	stolen := receive(t, n.subscribe(t), "the message at the other node")
 	if attempt, _ := deferred.Attempt(stolen); attempt != 2 {
 		t.Fatalf("attempt %d, want 2", attempt)
 	}
-	return thief, stolen
+	return stolen
 }
 
 // wantHeld stops the test unless the only row is as the claim of a thief left it, and the thief can process the message.
@@ -63,10 +75,9 @@ func (f *fixture) onlyRow(t *testing.T) string {
 // stalledCase lets a stalled claim end: after act, if that is not nil, its node is closed.
 func stalledCase(options nodeOptions, act func(n *node, stalled *message.Message)) func(t *testing.T, f *fixture) {
 	return func(t *testing.T, f *fixture) {
-		n := f.newNode(t, options, nil)
-		n.store(t, newMessage("m1"))
-		stalled := receive(t, n.subscribe(t), "the message")
-		thief, stolen := f.steal(t)
+		n, thief := f.newNode(t, options, nil), f.newNode(t, nodeOptions{}, nil)
+		stalled := n.hold(t)
+		stolen := thief.steal(t)
 		before := f.onlyRow(t)
 		if act != nil {
 			act(n, stalled)
@@ -79,10 +90,9 @@ func stalledCase(options nodeOptions, act func(n *node, stalled *message.Message
 }
 
 func testStalledCompletes(t *testing.T, f *fixture) {
-	n := f.newNode(t, nodeOptions{}, nil)
-	n.store(t, newMessage("m1"))
-	stalled := receive(t, n.subscribe(t), "the message")
-	thief, stolen := f.steal(t)
+	n, thief := f.newNode(t, nodeOptions{}, nil), f.newNode(t, nodeOptions{}, nil)
+	stalled := n.hold(t)
+	stolen := thief.steal(t)
 	before := f.onlyRow(t)
 	err := n.handler(stalled)
 	wantIs(t, err, inbox.ErrClaimLost)
@@ -97,10 +107,9 @@ func testStalledCompletes(t *testing.T, f *fixture) {
 
 // testStalledRenews: the renewal finds the row in another claim, leaves it alone and ends the message's context.
 func testStalledRenews(t *testing.T, f *fixture) {
-	n := f.newNode(t, nodeOptions{subscriber: deferred.SubscriberConfig{Lease: time.Second}}, nil)
-	n.store(t, newMessage("m1"))
-	stalled := receive(t, n.subscribe(t), "the message")
-	thief, stolen := f.steal(t)
+	n, thief := f.newNode(t, nodeOptions{subscriber: deferred.SubscriberConfig{Lease: time.Second}}, nil), f.newNode(t, nodeOptions{}, nil)
+	stalled := n.hold(t)
+	stolen := thief.steal(t)
 	before := f.onlyRow(t)
 	receive(t, stalled.Context().Done(), "the end of the stalled message's context")
 	if err := n.handler(stalled); err == nil || errors.Is(err, inbox.ErrClaimLost) {
