@@ -31,6 +31,8 @@ var deferredCases = [][]testCase{
 	keyCases,
 	redriveCases,
 	storeCases,
+	relayCases,
+	relayFailureCases,
 }
 
 // TestDeferred runs the suite of the deferred mode as subtests, several at once.
