@@ -31,33 +31,46 @@ func testLongHandler(t *testing.T, f *fixture) {
 	}
 }
 
-// overrun makes a node whose handler goes on after the end of its message's context, as if nothing had happened. Where there is one writer, it waits before
-// the Inbox begins its transaction: during it nobody else could touch the row, and there is nothing to lose. The function begun runs first.
-func (f *fixture) overrun(t *testing.T, faults *faultyDB, begun func(), goOn <-chan struct{}) *node {
+// overrun is a handler that goes on after the end of its message's context, as if nothing had happened.
+type overrun struct {
+	started, ended chan struct{} // ended: the context
+	goOn           chan struct{}
+}
+
+func newOverrun() *overrun {
+	return &overrun{make(chan struct{}), make(chan struct{}), make(chan struct{})}
+}
+
+func (o *overrun) wait(msg *message.Message) {
+	close(o.started)
+	<-msg.Context().Done()
+	close(o.ended)
+	<-o.goOn
+}
+
+// node makes a node with that handler. Where there is one writer, it waits before the Inbox begins its transaction: during it nobody else could touch
+// the row, and there is nothing to lose.
+func (o *overrun) node(t *testing.T, f *fixture, faults *faultyDB) *node {
 	t.Helper()
-	wait := func(msg *message.Message) {
-		begun()
-		receive(t, msg.Context().Done(), "the end of the message's context")
-		receive(t, goOn, "the test")
-	}
 	options := nodeOptions{faults: faults, subscriber: deferred.SubscriberConfig{Lease: time.Second}}
 	if f.features().ConcurrentWriters {
-		return f.newNode(t, options, func(msg *message.Message) error { wait(msg); return nil })
+		return f.newNode(t, options, func(msg *message.Message) error { o.wait(msg); return nil })
 	}
 	options.outside = []message.HandlerMiddleware{func(next message.HandlerFunc) message.HandlerFunc {
-		return func(msg *message.Message) ([]*message.Message, error) { wait(msg); return next(msg) }
+		return func(msg *message.Message) ([]*message.Message, error) { o.wait(msg); return next(msg) }
 	}}
 	return f.newNode(t, options, nil)
 }
 
 func testTakenAway(t *testing.T, f *fixture) {
-	started, goOn := make(chan struct{}), make(chan struct{})
-	first := f.overrun(t, nil, func() { close(started) }, goOn)
+	handler := newOverrun()
+	first := handler.node(t, f, nil)
 	first.store(t, newMessage("m1"))
 	stop := first.start(t)
-	receive(t, started, "the handler")
-	f.exec(t, "UPDATE inbox_pending SET state = 2, token = token + 1") // as another worker's claim does
-	close(goOn)
+	receive(t, handler.started, "the handler")
+	f.exec(t, "UPDATE inbox_pending SET token = token + 1") // as another worker's claim does
+	receive(t, handler.ended, "the end of the message's context")
+	close(handler.goOn)
 	stop()
 	f.want(t, rows{})
 	if f.inState(t, deferred.StateClaimed) != 1 {
@@ -72,22 +85,24 @@ func testTakenAway(t *testing.T, f *fixture) {
 
 func testFailingRenewal(t *testing.T, f *fixture) {
 	var unreachable atomic.Bool
-	faults := &faultyDB{begin: func(int64) error {
+	handler := newOverrun()
+	first := handler.node(t, f, &faultyDB{begin: func(int64) error {
 		if unreachable.Load() {
 			return io.ErrUnexpectedEOF
 		}
 		return nil
-	}}
-	goOn := make(chan struct{})
-	first := f.overrun(t, faults, func() { unreachable.Store(true) }, goOn)
+	}})
 	first.store(t, newMessage("m1"))
 	stop := first.start(t)
+	receive(t, handler.started, "the handler")
+	unreachable.Store(true)
+	receive(t, handler.ended, "the end of the message's context")
 	second := f.newNode(t, nodeOptions{subscriber: deferred.SubscriberConfig{Lease: time.Second}}, nil)
 	second.start(t)
 	eventually(t, "the other node to claim the message", func() bool {
 		return f.number(t, "SELECT COALESCE(MAX(attempts), 2) FROM inbox_pending") == 2
 	})
-	close(goOn) // the other node may wait for the first one's identity
+	close(handler.goOn) // the other node may wait for the first one's identity
 	stop()
 	f.waitForPending(t, 0)
 	f.want(t, rows{biz: 1, inbox: 1})

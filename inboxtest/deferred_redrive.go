@@ -111,22 +111,25 @@ func testTwoRedrives(t *testing.T, f *fixture) {
 	n.store(t, newMessage("m1"))
 	f.exec(t, "UPDATE inbox_pending SET state = 4, attempts = 20")
 	number := list(t, store)[0].Number
-	const operators = 4
-	errs := make(chan error, operators)
-	for range operators {
-		go func() { errs <- store.Redrive(context.Background(), number) }()
+	reached, goOn := make(chan struct{}), make(chan struct{})
+	slow, err := deferred.NewStore(faulty(f.pool(t, 2), &faultyDB{commit: func(_ context.Context, _ int64, tx ending) error {
+		close(reached)
+		<-goOn
+		return tx.commit()
+	}}).DB, f.database.Schema(""), deferred.Pending, nil)
+	if err != nil {
+		t.Fatal(err)
 	}
-	redriven := 0
-	for range operators {
-		if err := receive(t, errs, "a redrive"); err == nil {
-			redriven++
-		} else {
-			wantNotDead(t, err, number)
-		}
+	first, second := make(chan error, 1), make(chan error, 1)
+	go func() { first <- slow.Redrive(context.Background(), number) }()
+	receive(t, reached, "the first COMMIT")
+	go func() { second <- store.Redrive(context.Background(), number) }()
+	f.waitForWaiters(t, 1)
+	close(goOn)
+	if err := receive(t, first, "the first redrive"); err != nil {
+		t.Fatal(err)
 	}
-	if redriven != 1 {
-		t.Fatalf("%d redrives succeeded, want 1", redriven)
-	}
+	wantNotDead(t, receive(t, second, "the second redrive"), number)
 	n.start(t)
 	f.waitForPending(t, 0)
 	wantCalls(t, "m1", 1, n)
