@@ -30,7 +30,8 @@ type OutboxConfig struct {
 	ForwarderTopic string
 
 	// OrderingKey returns the key whose messages are relayed one at a time in the order of their publication; empty: none.
-	// Publications of transactions that overlap in time have no order between them. Default: no message has a key.
+	// Publications of transactions that overlap in time have no order between them. Like Delay it is given the message, not its envelope for
+	// a forwarder. Default: no message has a key.
 	OrderingKey func(msg *message.Message) string
 
 	// Delay returns how long a message stays back after its publication. Default: not at all.
@@ -83,11 +84,7 @@ func Outbox(config OutboxConfig) inbox.OutboxFactory {
 		if err != nil {
 			return nil, err
 		}
-		var publisher message.Publisher = &outboxPublisher{config, statements{dialect, Outgoing}, tx}
-		if config.ForwarderTopic != "" {
-			publisher = forwarder.NewPublisher(publisher, forwarder.PublisherConfig{ForwarderTopic: config.ForwarderTopic})
-		}
-		return publisher, nil
+		return &outboxPublisher{config, statements{dialect, Outgoing}, tx}, nil
 	}
 }
 
@@ -100,10 +97,15 @@ type outboxPublisher struct {
 
 // Publish writes messages with the context of the first. All of them are written or an error is returned.
 func (p *outboxPublisher) Publish(topic string, messages ...*message.Message) error {
+	written, under, err := p.envelopes(topic, messages)
+	if err != nil {
+		return fmt.Errorf("deferred: outbox: topic %.300q: %w", topic, err)
+	}
 	items := make([]*item, len(messages))
 	for n, msg := range messages {
-		row := inbox.Row{Consumer: p.config.Relay, ID: msg.UUID}
-		stored, err := describeMessage(msg, row, topic, p.config.OrderingKey(msg), p.config.Delay(msg), p.config.MaxMessageSize)
+		row := inbox.Row{Consumer: p.config.Relay, ID: written[n].UUID}
+		// An envelope hides from the functions what they look at.
+		stored, err := describeMessage(written[n], row, under, p.config.OrderingKey(msg), p.config.Delay(msg), p.config.MaxMessageSize)
 		if err != nil {
 			return fmt.Errorf("deferred: outbox: topic %.300q: %w", topic, err)
 		}
@@ -116,6 +118,26 @@ func (p *outboxPublisher) Publish(topic string, messages ...*message.Message) er
 	}
 	return nil
 }
+
+// envelopes returns what is written, and under which topic: the messages themselves unless a forwarder relays them.
+func (p *outboxPublisher) envelopes(topic string, messages []*message.Message) ([]*message.Message, string, error) {
+	if p.config.ForwarderTopic == "" {
+		return messages, topic, nil
+	}
+	var c collector
+	err := forwarder.NewPublisher(&c, forwarder.PublisherConfig{ForwarderTopic: p.config.ForwarderTopic}).Publish(topic, messages...)
+	return c.messages, p.config.ForwarderTopic, err
+}
+
+// collector is a Publisher that keeps what it is given.
+type collector struct{ messages []*message.Message }
+
+func (c *collector) Publish(_ string, messages ...*message.Message) error {
+	c.messages = append(c.messages, messages...)
+	return nil
+}
+
+func (c *collector) Close() error { return nil }
 
 func (p *outboxPublisher) write(ctx context.Context, chunk []*item) error {
 	stored := make([]storedMessage, len(chunk))

@@ -209,10 +209,8 @@ func (s *subscription) serve(c *claim) {
 	defer s.remove(c)
 	select {
 	case s.output <- c.msg:
-	case <-s.ctx.Done():
+	case <-c.msg.Context().Done(): // the subscription has ended, or the lease is lost
 		s.giveBack(c)
-		return
-	case <-c.msg.Context().Done(): // the lease is lost
 		return
 	}
 	select {

@@ -3,6 +3,7 @@ package inboxtest
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"testing"
@@ -23,7 +24,15 @@ var deferredCases = [][]testCase{
 	receiveCases,
 	subscribeCases,
 	leaseCases,
+	fenceCases,
+	sweepCases,
+	clockCases,
+	closeCases,
 	keyCases,
+	redriveCases,
+	storeCases,
+	relayCases,
+	relayFailureCases,
 }
 
 // TestDeferred runs the suite of the deferred mode as subtests, several at once.
@@ -35,6 +44,7 @@ func TestDeferred(t *testing.T, database Database) {
 type node struct {
 	*fixture
 	pool       Pool
+	box        *inbox.Inbox // nil: withoutBox
 	receiver   *deferred.Receiver
 	subscriber *deferred.Subscriber
 	handler    message.NoPublishHandlerFunc
@@ -51,6 +61,8 @@ type nodeOptions struct {
 	outside     []message.HandlerMiddleware // of the inbox
 	withoutBox  bool
 	connections int
+	faults      *faultyDB                           // nil: none
+	clock       func(inbox.Schema) deferred.Dialect // nil: the database's
 }
 
 // newNode makes a node whose handler writes a row into biz, and does what handler does. It does not start it.
@@ -60,9 +72,15 @@ func (f *fixture) newNode(t *testing.T, options nodeOptions, handler func(msg *m
 		options.connections = 8
 	}
 	n := &node{fixture: f, pool: f.pool(t, options.connections), calls: map[string]int{}}
+	if options.faults != nil {
+		n.pool = faulty(n.pool, options.faults)
+	}
 
 	rc, sc := &options.receiver, &options.subscriber
 	rc.Schema, sc.Schema = f.database.Schema(""), f.database.Schema("")
+	if options.clock != nil {
+		rc.Schema, sc.Schema = options.clock(rc.Schema), options.clock(sc.Schema)
+	}
 	rc.Consumer, sc.Consumer = "billing", "billing"
 	rc.AutoInitializeSchema, sc.AutoInitializeSchema = true, true
 	if rc.Wakeup == nil && sc.Wakeup == nil {
@@ -83,15 +101,14 @@ func (f *fixture) newNode(t *testing.T, options nodeOptions, handler func(msg *m
 	// A test that does not start the node must nevertheless give back the connection of a subscription.
 	t.Cleanup(func() { _ = n.subscriber.Close() })
 
-	var box *inbox.Inbox
 	if !options.withoutBox {
-		box = f.newInbox(t, n.pool, options.inbox)
+		n.box = f.newInbox(t, n.pool, options.inbox)
 	}
 	h := func(msg *message.Message) ([]*message.Message, error) {
 		n.mu.Lock()
 		n.calls[msg.UUID]++
 		n.mu.Unlock()
-		if box != nil {
+		if n.box != nil {
 			if err := f.write(msg.Context(), msg.UUID, 1); err != nil {
 				return nil, err
 			}
@@ -101,8 +118,8 @@ func (f *fixture) newNode(t *testing.T, options nodeOptions, handler func(msg *m
 		}
 		return nil, handler(msg)
 	}
-	if box != nil {
-		h = box.Middleware(h)
+	if n.box != nil {
+		h = n.box.Middleware(h)
 	}
 	for _, middleware := range slices.Backward(options.outside) {
 		h = middleware(h)
@@ -161,6 +178,14 @@ func (n *node) subscribe(t *testing.T) <-chan *message.Message {
 	return messages
 }
 
+// close closes the node's Subscriber and waits for it.
+func (n *node) close(t *testing.T) {
+	t.Helper()
+	if err := n.subscriber.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func (n *node) callsOf(id string) int {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -176,6 +201,23 @@ func (f *fixture) pending(t *testing.T) int {
 func (f *fixture) inState(t *testing.T, state deferred.State) int {
 	t.Helper()
 	return f.number(t, "SELECT COUNT(*) FROM "+deferred.DefaultPendingTable+" WHERE state = "+f.database.Placeholder(1), int(state))
+}
+
+func (f *fixture) waitForState(t *testing.T, state deferred.State, want int) {
+	t.Helper()
+	eventually(t, fmt.Sprintf("%d messages to be %s", want, state), func() bool { return f.inState(t, state) == want })
+}
+
+// wantCalls stops the test unless the nodes handled the message so often, all together.
+func wantCalls(t *testing.T, id string, want int, nodes ...*node) {
+	t.Helper()
+	calls := 0
+	for _, n := range nodes {
+		calls += n.callsOf(id)
+	}
+	if calls != want {
+		t.Fatalf("message %s was handled %d times, want %d", id, calls, want)
+	}
 }
 
 // waitForPending waits until the queue has so many rows.
