@@ -334,7 +334,7 @@ func (s *scripts) restart() {
 	const together = 20
 	for from := 1; from <= s.runs; from += together {
 		config := scriptNode(0)
-		config.Lease, config.Topics = 10*time.Second, nil
+		config.Lease, config.Topics = 3*time.Second, nil
 		for run := from; run < from+together; run++ {
 			config.Topics = append(config.Topics, topicOf(run), unreadTopicOf(run))
 		}
