@@ -6,9 +6,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"os/exec"
 	"sync"
+
+	"github.com/ThreeDotsLabs/watermill"
 )
 
 // childConfig is what a process of the service finds in its environment.
@@ -104,3 +107,8 @@ func say(format string, args ...any) {
 }
 
 var saying sync.Mutex
+
+// childLogger writes errors to the standard error, which the test shows when it fails.
+func childLogger() watermill.LoggerAdapter {
+	return watermill.NewSlogLogger(slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError})))
+}

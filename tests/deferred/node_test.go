@@ -36,25 +36,25 @@ type node struct {
 // effect is what a handler does with its transaction besides the row that every handler writes.
 type effect func(msg *message.Message) error
 
-func newNode(pool wsql.Beginner, schema inbox.Schema, config nodeConfig, handle effect) (*node, error) {
+func newNode(pool wsql.Beginner, schema inbox.Schema, config nodeConfig, handle effect, logger watermill.LoggerAdapter) (*node, error) {
 	n := &node{stopped: make(chan error, 1)}
 	wakeup := &deferred.Wakeup{}
 	var err error
 	n.receiver, err = deferred.NewReceiver(pool, deferred.ReceiverConfig{
 		Schema: schema, Consumer: consumer, Wakeup: wakeup, Timeout: 10 * time.Second,
 		OrderingKey: func(msg *message.Message) string { return msg.Metadata.Get("key") },
-	}, nil)
+	}, logger)
 	if err != nil {
 		return nil, err
 	}
 	n.subscriber, err = deferred.NewSubscriber(pool, deferred.SubscriberConfig{
 		Schema: schema, Consumer: consumer, Wakeup: wakeup, MaxInFlight: config.MaxInFlight, Lease: config.Lease, Timeout: config.Lease / 3,
 		MaxAttempts: config.MaxAttempts, InitialBackoff: time.Millisecond, MaxBackoff: 5 * time.Millisecond, PollInterval: config.Poll,
-	}, nil)
+	}, logger)
 	if err != nil {
 		return nil, err
 	}
-	box, err := inbox.New(pool, inbox.Config{Schema: schema, Consumer: consumer, ShareConsumer: true}, nil)
+	box, err := inbox.New(pool, inbox.Config{Schema: schema, Consumer: consumer, ShareConsumer: true}, logger)
 	if err != nil {
 		return nil, err
 	}

@@ -116,7 +116,7 @@ func runScript(config childConfig) error {
 			return msg.Context().Err()
 		}
 		return failScripted(msg)
-	})
+	}, childLogger())
 	if err != nil {
 		return err
 	}
@@ -218,17 +218,19 @@ func (s *scripts) killAll() {
 		}
 		return whole.Load() == 0
 	})
-	missing := slices.DeleteFunc(pointsToKill(), func(point string) bool { return s.killed[point] > 0 })
-	already := next.Load()
-	s.several(func() bool {
-		n := int(next.Add(1))
-		if todo := n - int(already) - 1; todo < len(missing) {
-			s.kill(childConfig{Run: n, KillPoint: missing[todo]})
-			return true
-		}
-		return false
-	})
-	s.runs = int(already) + len(missing)
+	s.runs = int(next.Load())
+	for range 3 { // a slow machine may come to the script's end without a renewal or a release
+		missing := s.notKilled()
+		s.several(func() bool {
+			todo := int(next.Add(1)) - s.runs - 1
+			if todo < len(missing) {
+				s.kill(childConfig{Run: s.runs + todo + 1, KillPoint: missing[todo]})
+			}
+			return todo < len(missing)
+		})
+		s.runs += len(missing)
+		next.Store(int64(s.runs))
+	}
 }
 
 // point numbers what the n-th run is killed at: every point, or else every statement, in turn before and after it.
@@ -258,15 +260,15 @@ func (s *scripts) several(run func() (more bool)) {
 	}
 }
 
-// pointsToKill are the kinds of points that a run must have been killed at, or the test is worth nothing.
-func pointsToKill() (points []string) {
+// notKilled returns the kinds of points that no run was killed at.
+func (s *scripts) notKilled() (points []string) {
 	for _, kind := range kinds {
 		points = append(points, "before "+kind.name, "after "+kind.name)
 		if !kind.inside {
 			points = append(points, "before commit of "+kind.name, "after commit of "+kind.name)
 		}
 	}
-	return points
+	return slices.DeleteFunc(points, func(point string) bool { return s.killed[point] > 0 })
 }
 
 // kill reports false if the run came to its end.
@@ -347,7 +349,7 @@ func (s *scripts) restartFor(config nodeConfig) {
 	pool, closePool, err := s.open(s.dsn, 8)
 	require.NoError(s, err)
 	defer closePool()
-	n, err := newNode(pool, s.schema, config, failScripted)
+	n, err := newNode(pool, s.schema, config, failScripted, nil)
 	require.NoError(s, err)
 	require.NoError(s, n.start())
 	s.eventually("all messages to be processed or dead", time.Minute, func() bool {
@@ -378,9 +380,8 @@ func (s *scripts) check() {
 	require.Equal(s, deferred.Count{Pending: 1, Claimed: 1}, s.counted(nobody), "rows of an unknown consumer")
 	require.Equal(s, 7, s.list(deferred.Filter{Consumer: nobody})["0-claimed"].Attempts)
 
-	for _, point := range pointsToKill() {
-		require.Contains(s, s.killed, point, "nothing was killed there")
-	}
+	// The test is worth nothing unless processes died at all of these.
+	require.Empty(s, s.notKilled(), "nothing was killed at these points")
 }
 
 func sum(counts map[string]int) (n int) {

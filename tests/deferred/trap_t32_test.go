@@ -44,7 +44,7 @@ func runExiting(config childConfig) error {
 			<-msg.Context().Done()
 		}
 		return msg.Context().Err()
-	})
+	}, childLogger())
 	if err != nil {
 		return err
 	}
