@@ -119,6 +119,7 @@ func TestT32HandlerEndsProcess(t *testing.T) {
 			case <-process.ended:
 				exits++
 				require.Equal(e, exitCode, process.command.ProcessState.ExitCode(), process.stderr.String())
+				require.LessOrEqual(e, e.startsOf(deadly), exitAttempts, "starts of the deadly handler")
 				process = e.start()
 			default:
 			}
