@@ -260,7 +260,7 @@ func (k *keeper) sweep(ctx context.Context, sub *subscription) bool {
 		return false // renew has told
 	}
 	if k.queue.OneWriter() && k.handlerWrites() {
-		return true
+		return false // else a queue that is always busy would hardly ever be swept
 	}
 	sweep := &sweep{subscription: sub, queue: k.connected}
 	if err := k.connected.once(ctx, sweep.inTx); err != nil {
