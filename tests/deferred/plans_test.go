@@ -48,8 +48,8 @@ var planners = []planner{
 	},
 }
 
-// backlog is how many messages are pending, as a power of two. The full size is a million.
-func backlog() int {
+// doublings is how many messages are pending, as a power of two. The full size is a million.
+func doublings() int {
 	if os.Getenv("INBOX_TEST_SOAK") == "full" {
 		return 20
 	}
@@ -104,12 +104,12 @@ func execSQL(t *testing.T, db *sql.DB, statement string) {
 func fill(t *testing.T, db *sql.DB, p planner) {
 	t.Helper()
 	start := time.Now()
-	for range backlog() {
+	for range doublings() {
 		execSQL(t, db, "INSERT INTO inbox_pending (consumer, topic, producer, message_id, fingerprint, ordering_key, uuid, metadata, payload, reception, received_at, due_at)"+
 			" SELECT consumer, topic, producer, "+p.uuid+", fingerprint, "+p.key+", uuid, metadata, payload, reception, received_at, due_at FROM inbox_pending")
 	}
 	execSQL(t, db, "INSERT INTO inbox_messages (consumer, producer, message_id) SELECT consumer, producer, "+p.uuid+" FROM inbox_pending")
-	t.Logf("%d messages in %s", 1<<backlog(), time.Since(start).Round(time.Second))
+	t.Logf("%d messages in %s", 1<<doublings(), time.Since(start).Round(time.Second))
 }
 
 func requirePlan(t *testing.T, db *sql.DB, p planner, name, statement string) {

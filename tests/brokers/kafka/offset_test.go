@@ -83,7 +83,11 @@ func topicPartitionOffsetOfRedeliveries(t *testing.T, address string) {
 
 // Without a Router nothing tells the topic, and records of two topics would have one identity.
 func TestTopicPartitionOffset_needs_a_Router(t *testing.T) {
-	l := newLab(t)
+	onEachBroker(t, topicPartitionOffsetNeedsARouter)
+}
+
+func topicPartitionOffsetNeedsARouter(t *testing.T, address string) {
+	l := newLab(t, address)
 	messages, err := l.subscriber().Subscribe(l.ctx, l.name)
 	require.NoError(t, err)
 	l.produce(0, "", "payload")
