@@ -107,11 +107,11 @@ func testLateCommit(t *testing.T, f *fixture) {
 	if !f.features().ConcurrentWriters {
 		return // the second insert waits for the first
 	}
-	reached, goOn := make(chan struct{}), make(chan struct{})
+	reached, goOn := make(chan struct{}, 100), make(chan struct{})
 	late := f.newNode(t, nodeOptions{}, nil)
 	// The late Receiver alone commits when it is told to. Its tables are there already.
 	pool := faulty(f.pool(t, 2), &faultyDB{commit: func(_ context.Context, _ int64, tx ending) error {
-		close(reached)
+		reached <- struct{}{}
 		<-goOn
 		return tx.commit()
 	}})
