@@ -19,10 +19,10 @@ var closeCases = []testCase{
 
 // testCloseWhileHandling: the handler ignores its context and takes several leases, while another node looks for lost ones.
 func testCloseWhileHandling(t *testing.T, f *fixture, withoutBox bool) {
-	started := make(chan struct{})
+	started := make(chan struct{}, 100)
 	options := nodeOptions{withoutBox: withoutBox, subscriber: deferred.SubscriberConfig{Lease: time.Second}}
 	first := f.newNode(t, options, func(msg *message.Message) error {
-		close(started)
+		started <- struct{}{}
 		<-msg.Context().Done()
 		time.Sleep(2500 * time.Millisecond)
 		return nil

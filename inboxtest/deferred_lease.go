@@ -38,13 +38,13 @@ type overrun struct {
 }
 
 func newOverrun() *overrun {
-	return &overrun{make(chan struct{}), make(chan struct{}), make(chan struct{})}
+	return &overrun{make(chan struct{}, 100), make(chan struct{}, 100), make(chan struct{})}
 }
 
 func (o *overrun) wait(msg *message.Message) {
-	close(o.started)
+	o.started <- struct{}{}
 	<-msg.Context().Done()
-	close(o.ended)
+	o.ended <- struct{}{}
 	<-o.goOn
 }
 

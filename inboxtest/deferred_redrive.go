@@ -111,9 +111,9 @@ func testTwoRedrives(t *testing.T, f *fixture) {
 	n.store(t, newMessage("m1"))
 	f.exec(t, "UPDATE inbox_pending SET state = 4, attempts = 20")
 	number := list(t, store)[0].Number
-	reached, goOn := make(chan struct{}), make(chan struct{})
+	reached, goOn := make(chan struct{}, 100), make(chan struct{})
 	slow, err := deferred.NewStore(faulty(f.pool(t, 2), &faultyDB{commit: func(_ context.Context, _ int64, tx ending) error {
-		close(reached)
+		reached <- struct{}{}
 		<-goOn
 		return tx.commit()
 	}}).DB, f.database.Schema(""), deferred.Pending, nil)
