@@ -142,15 +142,19 @@ func (k *kills) play() {
 	for range workerCount {
 		k.start()
 	}
+	started := time.Now()
 	for ; k.killed < k.kills; k.killed++ {
 		k.killOne(ctx)
 	}
+	killing, meanwhile := time.Since(started), len(k.identities())
 	close(enough)
 	<-k.ended
 	require.NoError(k, k.err)
 	fed := time.Now()
 
 	k.eventually("the queue to be empty", time.Until(began.Add(k.limit)), func() bool { return undecided(k.counted(consumer)) == 0 })
+	k.Logf("%.0f messages per second while workers were killed, then %.0f",
+		float64(meanwhile)/killing.Seconds(), float64(k.received-meanwhile)/time.Since(started.Add(killing)).Seconds())
 	drained := time.Since(fed)
 	for _, w := range k.living {
 		require.NoError(k, w.stop())
