@@ -54,7 +54,7 @@ faults: ## Break every database at every step and print what becomes of it; INBO
 	@$(WITH_SERVICES) cd tests/faults && go test -race -count=$(COUNT) -timeout 30m $(TESTFLAGS)
 
 soak: ## Kill consumers and restart databases under 10,000 messages, for minutes; TESTFLAGS='-run TestSoak/mariadb' for one
-	@$(WITH_SERVICES) INBOX_TEST_SOAK=full go test -p 1 -v -race -count=$(COUNT) -timeout 60m -run 'TestSoak|TestKills|TestT28' $(TESTFLAGS) \
+	@$(WITH_SERVICES) INBOX_TEST_SOAK=full go test -p 1 -v -race -count=$(COUNT) -timeout 60m -run 'TestSoak|TestKills' $(TESTFLAGS) \
 		./tests/soak ./tests/deferred
 
 bench: ## Run the benchmarks; BENCHFLAGS='-benchtime=3s ...'
