@@ -74,6 +74,10 @@ type Dialect interface {
 	// one writer, whose transactions start as the writer with ClaimFirst.
 	SkipLocked() string
 
+	// DueIndex follows the name of the table in a SELECT that locks the first few messages that are due. It makes an engine that locks all rows that it reads use the
+	// index that has them in order. Empty: not needed.
+	DueIndex() string
+
 	// ClaimFirst is a statement that changes nothing and makes the transaction the writer. Zero: not needed.
 	ClaimFirst(queue Queue) wsql.Query
 

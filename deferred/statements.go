@@ -174,13 +174,13 @@ func (t *text) of(consumer, topic string, state State) *text {
 
 // due locks up to limit messages of a state whose time has come, the earliest first, and returns all that a worker needs of them.
 func (s statements) due(consumer, topic string, state State, limit int) wsql.Query {
-	return s.text(512).add("SELECT seq, producer, message_id, fingerprint, ordering_key, uuid, metadata, payload, attempts FROM ", s.tableName(), " WHERE ").
+	return s.text(512).add("SELECT seq, producer, message_id, fingerprint, ordering_key, uuid, metadata, payload, attempts FROM ", s.tableName(), s.DueIndex(), " WHERE ").
 		of(consumer, topic, state).add(" AND due_at <= ", s.Now(), " ORDER BY due_at, seq LIMIT ", limit, s.SkipLocked()).query()
 }
 
 // expired locks up to limit messages of a state whose time has come. It returns number, attempts and ordering key.
 func (s statements) expired(consumer, topic string, state State, limit int) wsql.Query {
-	return s.text(512).add("SELECT seq, attempts, ordering_key FROM ", s.tableName(), " WHERE ").
+	return s.text(512).add("SELECT seq, attempts, ordering_key FROM ", s.tableName(), s.DueIndex(), " WHERE ").
 		of(consumer, topic, state).add(" AND due_at <= ", s.Now(), " ORDER BY due_at, seq LIMIT ", limit, s.SkipLocked()).query()
 }
 

@@ -89,6 +89,9 @@ func (s Schema) IgnoreDuplicates() string { return " ON CONFLICT DO NOTHING" }
 // SkipLocked locks the rows of the first table only.
 func (s Schema) SkipLocked() string { return " FOR UPDATE SKIP LOCKED" }
 
+// DueIndex is not needed: only the rows of the result are locked.
+func (s Schema) DueIndex() string { return "" }
+
 // ClaimFirst is not needed.
 func (s Schema) ClaimFirst(deferred.Queue) wsql.Query { return wsql.Query{} }
 

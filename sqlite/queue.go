@@ -84,6 +84,9 @@ func (s Schema) IgnoreDuplicates() string { return " ON CONFLICT DO NOTHING" }
 // SkipLocked is empty: there is one writer.
 func (s Schema) SkipLocked() string { return "" }
 
+// DueIndex is not needed: there are no locks of rows.
+func (s Schema) DueIndex() string { return "" }
+
 // ClaimFirst makes the transaction the writer: one that reads first and then writes gets BUSY at once if another has written meanwhile.
 func (s Schema) ClaimFirst(queue deferred.Queue) wsql.Query {
 	return wsql.Query{Query: "UPDATE " + s.QueueTable(queue) + " SET state = state WHERE seq = 0"}
