@@ -62,7 +62,6 @@ type fullConn interface {
 	driver.ConnBeginTx
 	driver.ExecerContext
 	driver.QueryerContext
-	driver.SessionResetter
 	driver.Pinger
 }
 
@@ -70,6 +69,14 @@ type countedConn struct {
 	fullConn
 	counter *statementCounter
 	wrote   []string // kinds of the open transaction's statements that change something
+}
+
+// ResetSession is for database/sql, and for the drivers that have it.
+func (c *countedConn) ResetSession(ctx context.Context) error {
+	if conn, ok := c.fullConn.(driver.SessionResetter); ok {
+		return conn.ResetSession(ctx)
+	}
+	return nil
 }
 
 func counted[T any](c *countedConn, kind string, statement func() (T, error)) (T, error) {

@@ -41,7 +41,7 @@ var dies = []string{exhausted, last}
 // TestT28KillAtEveryStatement kills a process at each of its SQL statements, in as many runs: before or after it, with INBOX_TEST_SOAK=full both. Afterwards the service runs without a kill,
 // and every message that was received is processed once or dead.
 func TestT28KillAtEveryStatement(t *testing.T) {
-	for _, name := range []string{"postgres-std", "mysql", "mariadb", "sqlite"} {
+	for _, name := range []string{"postgres-std", "mysql", "mariadb", sqliteInC} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			l := &scripts{lab: newLab(t, name), killed: map[string]int{}, stored: map[string]bool{}}
@@ -244,7 +244,7 @@ func (s *scripts) point(n int) int {
 func (s *scripts) several(run func() (more bool)) {
 	s.Helper()
 	processes := 4
-	if s.driver == "sqlite" {
+	if strings.HasPrefix(s.driver, "sqlite") {
 		processes = 2 // they wait for each other
 	}
 	var group sync.WaitGroup
@@ -334,7 +334,7 @@ func (s *scripts) retryPublishing() {
 // restart runs the service until nothing is left to do, for some runs at a time.
 func (s *scripts) restart() {
 	together := 20
-	if s.driver == "sqlite" {
+	if strings.HasPrefix(s.driver, "sqlite") {
 		together = 4 // all of their subscriptions compete to be the one writer
 	}
 	for from := 1; from <= s.runs; from += together {

@@ -1,0 +1,5 @@
+//go:build !cgo
+
+package deferred_test
+
+const sqliteInC = "sqlite"
