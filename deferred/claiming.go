@@ -17,7 +17,8 @@ import (
 // should have told disappeared, or someone deleted the message before it by hand.
 func (s *subscription) recheckWaiting() time.Duration { return s.config.Lease }
 
-// claim takes up to limit messages of a state. It reports how many, and whether there may be more.
+// claim takes up to limit messages of a state. It reports how many, and whether there may be more. A transaction that has begun goes on after the
+// end of the subscription: a COMMIT that is interrupted may happen nevertheless, and its messages would be with nobody until the end of their lease.
 func (s *subscription) claim(state State, limit int) (claimed int, more bool, err error) {
 	var (
 		claims []*claim
@@ -26,7 +27,7 @@ func (s *subscription) claim(state State, limit int) (claimed int, more bool, er
 	err = s.queue.retryConflicts(s.ctx, func() error {
 		token := newToken()
 		sent, claims, more = time.Now(), nil, false
-		err := s.queue.once(s.ctx, func(ctx context.Context, tx wsql.Tx) (err error) {
+		err := s.queue.once(context.WithoutCancel(s.ctx), func(ctx context.Context, tx wsql.Tx) (err error) {
 			claims, more, err = s.claimIn(ctx, tx, state, limit, token)
 			return err
 		})

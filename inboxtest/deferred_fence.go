@@ -1,8 +1,9 @@
 package inboxtest
 
 import (
-	"context"
 	"errors"
+	"io"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -16,57 +17,54 @@ import (
 // conditions in the statements are left.
 var fenceCases = []testCase{
 	{name: "T30_StalledClaimCannotComplete", run: testStalledCompletes, variants: true},
-	{name: "T30_StalledClaimCannotRemove", run: stalledCase(nodeOptions{withoutBox: true}, func(_ *node, msg *message.Message) { msg.Ack() }), variants: true},
-	{name: "T30_StalledClaimCannotFail", run: stalledCase(nodeOptions{}, func(_ *node, msg *message.Message) { msg.Nack() }), variants: true},
+	{name: "T30_StalledClaimCannotRemove", run: stalledCase(nodeOptions{withoutBox: true}, func(_ *stalling, msg *message.Message) { msg.Ack() }), variants: true},
+	{name: "T30_StalledClaimCannotFail", run: stalledCase(nodeOptions{}, func(_ *stalling, msg *message.Message) { msg.Nack() }), variants: true},
 	{name: "T30_StalledClaimCannotKill", run: stalledCase(
-		nodeOptions{subscriber: deferred.SubscriberConfig{MaxAttempts: 1}}, func(_ *node, msg *message.Message) { msg.Nack() }), variants: true},
+		nodeOptions{subscriber: deferred.SubscriberConfig{MaxAttempts: 1}}, func(_ *stalling, msg *message.Message) { msg.Nack() }), variants: true},
 	{name: "T30_StalledClaimCannotRelease", run: stalledCase(nodeOptions{subscriber: deferred.SubscriberConfig{CloseTimeout: 20 * time.Millisecond}}, nil), variants: true},
 	{name: "T30_StalledClaimCannotRenew", run: testStalledRenews, variants: true},
 }
 
-// fenceLease is the lease of a stalled claim: on the slowest machine no test takes a third of it, after which a renewal would notice.
-const fenceLease = 10 * time.Minute
+// standstill is a lease whose first renewal is later than any wait of a test.
+const standstill = 6 * patience
 
-// hold makes the node claim the only message there is. The first round of what renews leases is over when a lost claim is found; the next comes a third
-// of the lease later.
-func (n *node) hold(t *testing.T) *message.Message {
+// stalling is a node that can lose its database for a while.
+type stalling struct {
+	*node
+	unreachable atomic.Bool
+}
+
+func (f *fixture) newStalling(t *testing.T, options nodeOptions) *stalling {
 	t.Helper()
-	n.store(t, newMessage("lost"))
-	n.exec(t, "UPDATE inbox_pending SET state = 2, token = 7, attempts = 1000, due_at = 0")
-	messages := n.sweepOnce(t)
-	n.exec(t, "DELETE FROM inbox_pending")
+	n := &stalling{}
+	options.faults = &faultyDB{begin: func(int64) error {
+		if n.unreachable.Load() {
+			return io.ErrUnexpectedEOF
+		}
+		return nil
+	}}
+	options.subscriber.Lease = standstill
+	n.node = f.newNode(t, options, nil)
+	return n
+}
+
+// stall makes the node claim the only message there is and then stand still, so that it does not notice what happens to the message.
+func (n *stalling) stall(t *testing.T) *message.Message {
+	t.Helper()
 	n.store(t, newMessage("m1"))
-	return receive(t, messages, "the message")
+	msg := receive(t, n.subscribe(t), "the message")
+	n.unreachable.Store(true)
+	n.waitForNoTransaction(t, "the node to stand still")
+	return msg
 }
 
-// sweepOnce subscribes until a first sweep has found the lost claim: it leaves out a row that is locked at that moment, on MariaDB also by a claim that
-// only looks at its neighbour.
-func (n *node) sweepOnce(t *testing.T) <-chan *message.Message {
-	t.Helper()
-	for end := time.Now().Add(patience); time.Now().Before(end); {
-		ctx, cancel := context.WithCancel(context.Background())
-		t.Cleanup(cancel)
-		messages, err := n.subscriber.Subscribe(ctx, orders)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for again := time.Now().Add(2 * time.Second); time.Now().Before(again); time.Sleep(5 * time.Millisecond) {
-			if n.inState(t, deferred.StateDead) == 1 {
-				return messages
-			}
-		}
-		cancel()
-		for range messages { // until it is closed
-		}
-	}
-	t.Fatal("no sweep has found the lost claim")
-	return nil
-}
+// comeBack ends the standstill. What renews leases tries again much later.
+func (n *stalling) comeBack() { n.unreachable.Store(false) }
 
-// steal does what a sweep does after the lease, and claims the message.
+// steal claims the message after the end of its lease. What a sweep would do first is done by hand.
 func (n *node) steal(t *testing.T) *message.Message {
 	t.Helper()
-	n.exec(t, "UPDATE inbox_pending SET state = 1, token = 0, due_at = 0 WHERE state = 2")
+	n.exec(t, "UPDATE inbox_pending SET state = 0, token = 0, due_at = 0 WHERE state = 2")
 	stolen := receive(t, n.subscribe(t), "the message at the other node")
 	if attempt, _ := deferred.Attempt(stolen); attempt != 2 {
 		t.Fatalf("attempt %d, want 2", attempt)
@@ -89,24 +87,24 @@ func (n *node) wantHeld(t *testing.T, before string, stolen *message.Message) {
 	n.close(t)
 }
 
-// onlyRow shows what can change of the one row there is.
+// onlyRow shows what can change of the one row there is, but for the end of the lease, which the thief may renew.
 func (f *fixture) onlyRow(t *testing.T) string {
 	t.Helper()
 	shown := ""
-	for _, column := range []string{"seq", "state", "token", "attempts", "due_at"} {
+	for _, column := range []string{"seq", "state", "token", "attempts"} {
 		shown += f.text(t, "SELECT "+column+" FROM inbox_pending") + " "
 	}
 	return shown + f.text(t, "SELECT reason FROM inbox_pending") + f.text(t, "SELECT last_error FROM inbox_pending")
 }
 
 // stalledCase lets a stalled claim end: after act, if that is not nil, its node is closed.
-func stalledCase(options nodeOptions, act func(n *node, stalled *message.Message)) func(t *testing.T, f *fixture) {
-	options.subscriber.Lease = fenceLease
+func stalledCase(options nodeOptions, act func(n *stalling, stalled *message.Message)) func(t *testing.T, f *fixture) {
 	return func(t *testing.T, f *fixture) {
-		n, thief := f.newNode(t, options, nil), f.newNode(t, nodeOptions{}, nil)
-		stalled := n.hold(t)
+		n, thief := f.newStalling(t, options), f.newThief(t)
+		stalled := n.stall(t)
 		stolen := thief.steal(t)
 		before := f.onlyRow(t)
+		n.comeBack()
 		if act != nil {
 			act(n, stalled)
 			// Settled before Close, after which a nack would be a release.
@@ -117,11 +115,17 @@ func stalledCase(options nodeOptions, act func(n *node, stalled *message.Message
 	}
 }
 
+func (f *fixture) newThief(t *testing.T) *node {
+	t.Helper()
+	return f.newNode(t, nodeOptions{subscriber: deferred.SubscriberConfig{Lease: standstill}}, nil)
+}
+
 func testStalledCompletes(t *testing.T, f *fixture) {
-	n, thief := f.newNode(t, nodeOptions{subscriber: deferred.SubscriberConfig{Lease: fenceLease}}, nil), f.newNode(t, nodeOptions{}, nil)
-	stalled := n.hold(t)
+	n, thief := f.newStalling(t, nodeOptions{}), f.newThief(t)
+	stalled := n.stall(t)
 	stolen := thief.steal(t)
 	before := f.onlyRow(t)
+	n.comeBack()
 	err := n.handler(stalled)
 	wantIs(t, err, inbox.ErrClaimLost)
 	if inbox.IsPoison(err) || inbox.IsRetryable(err) {
@@ -135,11 +139,16 @@ func testStalledCompletes(t *testing.T, f *fixture) {
 
 // testStalledRenews: the renewal finds the row in another claim, leaves it alone and ends the message's context.
 func testStalledRenews(t *testing.T, f *fixture) {
-	n, thief := f.newNode(t, nodeOptions{subscriber: deferred.SubscriberConfig{Lease: time.Second}}, nil), f.newNode(t, nodeOptions{}, nil)
-	stalled := n.hold(t)
+	// With one message in flight the node does not claim it again itself.
+	n, thief := f.newNode(t, nodeOptions{subscriber: deferred.SubscriberConfig{Lease: time.Second, MaxInFlight: 1}}, nil), f.newThief(t)
+	n.store(t, newMessage("m1"))
+	stalled := receive(t, n.subscribe(t), "the message")
 	stolen := thief.steal(t)
-	before := f.onlyRow(t)
+	before, lease := f.onlyRow(t), f.number(t, "SELECT due_at FROM inbox_pending")
 	receive(t, stalled.Context().Done(), "the end of the stalled message's context")
+	if after := f.number(t, "SELECT due_at FROM inbox_pending"); after < lease {
+		t.Fatal("the renewal changed the other node's lease")
+	}
 	if err := n.handler(stalled); err == nil || errors.Is(err, inbox.ErrClaimLost) {
 		t.Fatalf("a handler must not begin after the end of its message's context: %v", err)
 	}

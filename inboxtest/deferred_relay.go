@@ -123,16 +123,23 @@ func testOutboxInTransaction(t *testing.T, f *fixture) {
 
 // testOutboxOfDeferred: claim, effect and outgoing message end in one transaction, and a claim that is lost takes the message along.
 func testOutboxOfDeferred(t *testing.T, f *fixture) {
-	var n *node
-	options := nodeOptions{inbox: inbox.Config{Outbox: deferred.Outbox(f.outboxConfig(t, deferred.OutboxConfig{}))}}
-	n = f.newNode(t, options, func(msg *message.Message) error { return publish(msg.Context(), n.box, "of-"+msg.UUID) })
-	msg := n.hold(t)
+	outbox := deferred.Outbox(f.outboxConfig(t, deferred.OutboxConfig{}))
+	n := f.newStalling(t, nodeOptions{inbox: inbox.Config{Outbox: outbox}})
+	handler := n.box.Middleware(func(msg *message.Message) ([]*message.Message, error) {
+		if _, err := f.writes(msg); err != nil {
+			return nil, err
+		}
+		return nil, publish(msg.Context(), n.box, "of-"+msg.UUID)
+	})
+	msg := n.stall(t)
 	token := f.text(t, "SELECT token FROM inbox_pending")
 	f.exec(t, "UPDATE inbox_pending SET token = 7")
-	wantIs(t, n.handler(msg), inbox.ErrClaimLost)
+	n.comeBack()
+	_, err := handler(msg)
+	wantIs(t, err, inbox.ErrClaimLost)
 	f.wantOutgoing(t, 0, rows{})
 	f.exec(t, "UPDATE inbox_pending SET token = "+token)
-	if err := n.handler(msg); err != nil {
+	if _, err := handler(msg); err != nil {
 		t.Fatal(err)
 	}
 	msg.Ack()
