@@ -1,5 +1,5 @@
-// Package deferred stores messages first, lets the broker's ack go, and processes them later. It is unfinished: names, tables and defaults may still
-// change, and it does not yet have all of its tests.
+// Package deferred stores messages first, lets the broker's ack go, and processes them later. It is new: names, tables and defaults may still
+// change.
 //
 // A Receiver writes messages into the table inbox_pending and returns when they are durable. A Subscriber claims them, each with a lease, and hands them to a
 // Router, in which inbox.Middleware commits the effect, the identity and the end of the row together. Without that middleware it delivers at least once.
