@@ -62,6 +62,9 @@ func (c OutboxConfig) Validate() error {
 // the broker has taken it, is tried again with backoff while the broker is down, and is dead when it is refused too often. The relay delivers at
 // least once.
 //
+// Unlike with the schemas of watermill-sql, a transaction elsewhere in the server holds up nothing, the relay blocks no producer while it waits for the
+// broker, and a broker that is slow loses nothing of a batch; but an outbox in watermill-sql's tables can be read by any of its subscribers.
+//
 // Mistakes in config are returned by inbox.New. The table must exist before the first message.
 func Outbox(config OutboxConfig) inbox.OutboxFactory {
 	if config.Relay == "" {
