@@ -5,19 +5,18 @@ import (
 	"database/sql"
 	"fmt"
 	"path/filepath"
-	"sync"
 	"testing"
 	"time"
 
 	wsql "github.com/ThreeDotsLabs/watermill-sql/v4/pkg/sql"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
-	_ "modernc.org/sqlite"
 
 	"github.com/watermill-inbox/inbox"
 	"github.com/watermill-inbox/inbox/mysql"
 	"github.com/watermill-inbox/inbox/postgres"
 	"github.com/watermill-inbox/inbox/sqlite"
+	_ "github.com/watermill-inbox/inbox/tests/internal/modernc"
 )
 
 // sqlEngine is a database with an inbox and its outbox. The outbox is the sqlBroker of the engine's name.
@@ -59,16 +58,12 @@ func poolOf(driver string) func(dsn string, connections int) (wsql.Beginner, fun
 	}
 }
 
-// firstSQLite keeps modernc.org/sqlite from initializing itself with a data race.
-var firstSQLite sync.Once
-
 func createSQLite(t *testing.T) (dsn string, db *sql.DB) {
 	t.Helper()
 	dsn = "file:" + filepath.Join(t.TempDir(), "broker.db") + "?_pragma=busy_timeout(10000)&_pragma=journal_mode(WAL)&_txlock=immediate"
 	db, err := sql.Open("sqlite", dsn)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = db.Close() })
-	firstSQLite.Do(func() { require.NoError(t, db.Ping()) })
 	return dsn, db
 }
 

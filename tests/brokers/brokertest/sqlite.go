@@ -3,22 +3,17 @@ package brokertest
 import (
 	"database/sql"
 	"path/filepath"
-	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	_ "modernc.org/sqlite"
-)
 
-// opening keeps two databases from being opened at once: SQLite initializes itself with the first one, and the race detector sees it.
-var opening sync.Mutex
+	_ "github.com/watermill-inbox/inbox/tests/internal/modernc"
+)
 
 // OpenSQLite opens a database for one test, with a table of effects that has the given column. It has no key, so that the inbox alone
 // prevents a second row.
 func OpenSQLite(t testing.TB, column string) *sql.DB {
 	t.Helper()
-	opening.Lock()
-	defer opening.Unlock()
 	db, err := sql.Open("sqlite", filepath.Join(t.TempDir(), "db")+"?_pragma=journal_mode(WAL)&_pragma=busy_timeout(5000)&_txlock=immediate")
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = db.Close() })
