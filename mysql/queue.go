@@ -84,7 +84,8 @@ func (s Schema) IgnoreDuplicates() string { return " ON DUPLICATE KEY UPDATE att
 // SkipLocked locks rows.
 func (s Schema) SkipLocked() string { return " FOR UPDATE SKIP LOCKED" }
 
-// DueIndex: InnoDB locks what it reads. Without statistics of a new table it may read and sort all that is due, and would lock the whole backlog.
+// DueIndex is forced, because InnoDB locks what it reads: without statistics of a new table it may read and sort all that is due, and would lock the whole
+// backlog.
 func (s Schema) DueIndex() string { return " FORCE INDEX (`due`)" }
 
 // ClaimFirst is not needed.
