@@ -81,7 +81,10 @@ func (k *keeper) run(ctx context.Context) {
 	for {
 		k.renew(ctx)
 		for _, sub := range k.all() {
-			if time.Since(sub.swept) >= k.interval() && sub.ctx.Err() == nil && k.sweep(ctx, sub) {
+			if time.Since(sub.swept) < k.interval() || sub.ctx.Err() != nil {
+				continue
+			}
+			if k.sweep(ctx, sub) {
 				sub.swept = time.Now()
 			}
 			k.renew(ctx) // however long the sweeps of many topics take
