@@ -12,9 +12,9 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
-	_ "modernc.org/sqlite"
 
 	"github.com/watermill-inbox/inbox"
+	_ "github.com/watermill-inbox/inbox/internal/modernc"
 	"github.com/watermill-inbox/inbox/mysql"
 	"github.com/watermill-inbox/inbox/postgres"
 	"github.com/watermill-inbox/inbox/sqlite"

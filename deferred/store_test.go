@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/watermill-inbox/inbox/deferred"
+	_ "github.com/watermill-inbox/inbox/internal/modernc"
 	"github.com/watermill-inbox/inbox/sqlite"
 )
 

@@ -16,10 +16,10 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message/router/middleware"
 	"github.com/ThreeDotsLabs/watermill/pubsub/gochannel"
 	"github.com/stretchr/testify/require"
-	_ "modernc.org/sqlite"
 
 	"github.com/watermill-inbox/inbox"
 	"github.com/watermill-inbox/inbox/inboxcqrs"
+	_ "github.com/watermill-inbox/inbox/internal/modernc"
 	"github.com/watermill-inbox/inbox/sqlite"
 )
 

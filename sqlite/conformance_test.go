@@ -7,10 +7,9 @@ import (
 	"strconv"
 	"testing"
 
-	_ "modernc.org/sqlite"
-
 	"github.com/watermill-inbox/inbox"
 	"github.com/watermill-inbox/inbox/inboxtest"
+	_ "github.com/watermill-inbox/inbox/internal/modernc"
 	"github.com/watermill-inbox/inbox/sqlite"
 )
 

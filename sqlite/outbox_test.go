@@ -16,8 +16,8 @@ import (
 	"github.com/ThreeDotsLabs/watermill/components/forwarder"
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/stretchr/testify/require"
-	_ "modernc.org/sqlite"
 
+	_ "github.com/watermill-inbox/inbox/internal/modernc"
 	"github.com/watermill-inbox/inbox/sqlite"
 )
 

@@ -16,7 +16,7 @@ import (
 	"github.com/watermill-inbox/inbox/mysql"
 	"github.com/watermill-inbox/inbox/postgres"
 	"github.com/watermill-inbox/inbox/sqlite"
-	_ "github.com/watermill-inbox/inbox/tests/internal/modernc"
+	_ "github.com/watermill-inbox/inbox/internal/modernc"
 )
 
 // sqlEngine is a database with an inbox and its outbox. The outbox is the sqlBroker of the engine's name.

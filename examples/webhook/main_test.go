@@ -16,20 +16,8 @@ import (
 	"time"
 
 	"github.com/watermill-inbox/inbox/examples/internal/demo"
+	_ "github.com/watermill-inbox/inbox/internal/modernc"
 )
-
-// TestMain opens a first database before tests do so at once: SQLite initializes itself then, which the race detector takes for a mistake.
-func TestMain(m *testing.M) {
-	db, err := sql.Open("sqlite", ":memory:")
-	if err == nil {
-		err = db.Ping()
-	}
-	if err != nil {
-		panic(err)
-	}
-	_ = db.Close()
-	os.Exit(m.Run())
-}
 
 var update = flag.Bool("update", false, "write what the program prints to testdata")
 

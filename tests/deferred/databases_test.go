@@ -21,7 +21,7 @@ import (
 	"github.com/watermill-inbox/inbox/mysql"
 	"github.com/watermill-inbox/inbox/postgres"
 	"github.com/watermill-inbox/inbox/sqlite"
-	_ "github.com/watermill-inbox/inbox/tests/internal/modernc"
+	_ "github.com/watermill-inbox/inbox/internal/modernc"
 )
 
 // database is a database with a driver.

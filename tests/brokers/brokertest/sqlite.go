@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	_ "github.com/watermill-inbox/inbox/tests/internal/modernc"
+	_ "github.com/watermill-inbox/inbox/internal/modernc"
 )
 
 // OpenSQLite opens a database for one test, with a table of effects that has the given column. It has no key, so that the inbox alone

@@ -1,4 +1,4 @@
-// Package modernc registers modernc.org/sqlite for the tests of this module and the processes that they start. It opens a first database before anything
+// Package modernc registers modernc.org/sqlite for the tests of these modules and the processes that they start. It opens a first database before anything
 // else runs: SQLite initializes itself then, and with two first databases at once the race detector fails the test.
 package modernc
 
