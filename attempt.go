@@ -21,6 +21,9 @@ type attempt struct {
 	unwatch  func()      // ends the watch over a pgx connection
 	tx       wsql.Tx
 	outbox   *outbox
+
+	committer StatementCommitter // nil: COMMIT is sent by itself
+	last      wsql.Query         // what it sends together with COMMIT
 }
 
 // attempt runs BEGIN, the insert of the identity, the handler, the outbox insert and COMMIT. Whatever happens in between, a
@@ -97,10 +100,11 @@ func (a *attempt) watchNative() {
 	if !ok || tx.Conn() == nil {
 		return
 	}
+	conn := tx.Conn().PgConn().Conn()
 	closed := make(chan struct{})
 	stop := context.AfterFunc(a.ctx, func() {
 		defer close(closed)
-		_ = tx.Conn().PgConn().Conn().Close()
+		_ = conn.Close()
 	})
 	a.unwatch = func() {
 		if !stop() {

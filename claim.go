@@ -8,6 +8,8 @@ import (
 
 	wsql "github.com/ThreeDotsLabs/watermill-sql/v4/pkg/sql"
 	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/watermill-inbox/inbox/internal/sqltx"
 )
 
 // Claim is the hold that a worker has on a message of a durable queue, such as one of package deferred, in the same database. The Inbox
@@ -21,9 +23,9 @@ type Claim interface {
 	// Hold is called before a delivery begins. From here until Release the queue leaves the row alone, whatever ack or nack arrives.
 	Hold()
 
-	// Complete removes the queue's row in tx. It reports false, and removes nothing, if the claim is lost, or if the table of identities
-	// has no row with the key of row (and its Token, unless that is zero).
-	Complete(ctx context.Context, tx wsql.Tx, schema Schema, row Row) (bool, error)
+	// CompleteQuery returns the statement that removes the queue's row. It affects no row if the claim is lost, or if the table of identities
+	// has no row with the key of row (and its Token, unless that is zero). If schema is a ParameterBinder, the statement may have parameters.
+	CompleteQuery(schema Schema, row Row) wsql.Query
 
 	// Release is called when the delivery has ended. Committed tells that a transaction in which Complete returned true is
 	// committed; otherwise err says why not.
@@ -73,7 +75,7 @@ func (d *delivery) refuseForwarding() error {
 	return nil
 }
 
-// completeClaim is the last statement before COMMIT.
+// completeClaim removes the queue's row, as the last statement before COMMIT or together with it.
 func (a *attempt) completeClaim() error {
 	if a.claim == nil {
 		return nil
@@ -82,17 +84,46 @@ func (a *attempt) completeClaim() error {
 	if a.inbox.checker == nil {
 		row.Token = 0 // it is not stored
 	}
+	if a.committer = a.statementCommitter(); a.committer != nil {
+		a.last = a.claim.CompleteQuery(a.inbox.config.Schema, row)
+		return nil
+	}
 	completed, err := a.complete(row)
 	if err != nil || completed {
 		return err
 	}
-
 	ctx, cancel := context.WithTimeout(a.ctx, a.inbox.config.CommitTimeout)
 	defer cancel()
 	if err := a.checkTransaction(ctx); err != nil {
 		return err
 	}
+	return a.claimLost()
+}
+
+func (a *attempt) statementCommitter() StatementCommitter {
+	tx, _ := sqltx.Native(a.tx)
+	committer, _ := tx.(StatementCommitter)
+	return committer
+}
+
+func (a *attempt) claimLost() error {
 	return a.fail(StageClaim, fmt.Errorf("%w: its lease ended, and the message may be with another worker", ErrClaimLost))
+}
+
+// execCommit removes the queue's row and commits, or rolls back.
+func (a *attempt) execCommit() error {
+	ctx, cancel := context.WithTimeout(context.Background(), a.inbox.config.CommitTimeout)
+	defer cancel()
+	completed, err, commitErr := a.committer.ExecCommit(ctx, a.last)
+	switch {
+	case err != nil:
+		a.rollback()
+		return a.failStatement(StageClaim, err)
+	case !completed:
+		a.rollback()
+		return a.claimLost()
+	}
+	return a.commitError(commitErr)
 }
 
 // completeDuplicate removes the queue's copy of a message that is processed already. It reports false if there is none: it went with
@@ -110,11 +141,16 @@ func (a *attempt) completeDuplicate() (bool, error) {
 func (a *attempt) complete(row Row) (bool, error) {
 	ctx, cancel := context.WithTimeout(a.ctx, a.inbox.config.CommitTimeout)
 	defer cancel()
-	completed, err := a.claim.Complete(ctx, a.tx, a.inbox.config.Schema, row)
+	query := a.claim.CompleteQuery(a.inbox.config.Schema, row)
+	result, err := a.tx.ExecContext(ctx, query.Query, query.Args...)
 	if err != nil {
 		return false, a.failStatement(StageClaim, err)
 	}
-	return completed, nil
+	affected, err := result.RowsAffected()
+	if err != nil {
+		return false, a.failStatement(StageClaim, err)
+	}
+	return affected > 0, nil
 }
 
 // panicError is what a claim learns of a handler that did not return.

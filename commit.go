@@ -17,31 +17,44 @@ func (a *attempt) commit() (Outcome, error) {
 		a.rollback()
 		return 0, err
 	}
-	err := a.inbox.runner.Commit(a.tx, a.cancel)
+	var err error
+	if a.committer != nil {
+		err = a.execCommit()
+	} else {
+		err = a.commitError(a.inbox.runner.Commit(a.tx, a.cancel))
+	}
+	if err != nil {
+		return 0, err
+	}
+	a.completed = a.claim != nil
+	return Processed, nil
+}
+
+// commitError says what an error of COMMIT means.
+func (a *attempt) commitError(err error) error {
 	if err == nil {
-		a.completed = a.claim != nil
-		return Processed, nil
+		return nil
 	}
 	if a.report.EarlyAck {
 		a.inbox.logger.Error("Commit of a message that was acked before failed", err, a.logFields())
 	}
 
 	if isEnded(err) {
-		return 0, a.ended(StageCommit, err)
+		return a.ended(StageCommit, err)
 	}
 	switch a.inbox.config.Schema.ClassifyCommit(err) {
 	case CommitConflict:
 		a.report.Conflicts++
-		return 0, a.fail(StageCommit, fmt.Errorf("%w: %w", errConflict, err))
+		return a.fail(StageCommit, fmt.Errorf("%w: %w", errConflict, err))
 	case CommitFailed:
 		// As if the statement had failed in the handler, which wrote what a deferred constraint refuses.
 		failed := a.fail(StageCommit, err)
 		failed.permanent = true
-		return 0, failed
+		return failed
 	case CommitLost:
-		return 0, a.lost(StageCommit, err)
+		return a.lost(StageCommit, err)
 	default:
-		return 0, a.uncertain(err)
+		return a.uncertain(err)
 	}
 }
 

@@ -44,6 +44,9 @@ func New(db wsql.Beginner, config Config, logger watermill.LoggerAdapter) (*Inbo
 		logger = watermill.NopLogger{}
 	}
 
+	if tuner, ok := config.Schema.(PoolTuner); ok {
+		config.Schema, db = tuner.TunePool(db)
+	}
 	i := &Inbox{
 		config: config,
 		runner: &sqltx.Runner{DB: db, Timeout: config.CommitTimeout, Logger: logger},

@@ -1,6 +1,7 @@
 package inbox
 
 import (
+	"context"
 	"database/sql"
 	"fmt"
 	"strings"
@@ -36,7 +37,7 @@ type Row struct {
 //
 // The implementations are postgres.Schema, mysql.Schema and sqlite.Schema. Another dialect is one more
 // implementation that passes inboxtest.TestSchema. What a dialect can do beyond this interface it tells with the
-// optional interfaces TransactionChecker, NoWaitInserter and IsolationLimiter.
+// optional interfaces TransactionChecker, NoWaitInserter, IsolationLimiter and PoolTuner.
 //
 // Implementations must be safe for concurrent use and must not change after New.
 type Schema interface {
@@ -112,6 +113,25 @@ type NoWaitInserter interface {
 type IsolationLimiter interface {
 	// Isolations returns the levels that the drivers know, besides the default.
 	Isolations() []sql.IsolationLevel
+}
+
+// PoolTuner is implemented by dialects that know a faster way to run an Inbox's transactions on some pools.
+type PoolTuner interface {
+	// TunePool returns what the Inbox uses in place of the schema and the pool. For pools that it does not know these are the same.
+	TunePool(db wsql.Beginner) (Schema, wsql.Beginner)
+}
+
+// ParameterBinder is implemented by schemas that TunePool returns for pools on which a statement with parameters is cheaper than one text.
+type ParameterBinder interface {
+	// Placeholder returns what stands for the n-th parameter in a statement, from 1 on.
+	Placeholder(n int) string
+}
+
+// StatementCommitter is implemented by the transactions (pgx.Tx) of a tuned pool that can send a last statement together with COMMIT.
+type StatementCommitter interface {
+	// ExecCommit runs a DELETE or UPDATE and commits if it affected a row. If it affected none, or failed (statementErr), nothing is committed, and the
+	// transaction is still to be rolled back. Otherwise commitErr is that of COMMIT, as uncertain as any.
+	ExecCommit(ctx context.Context, query wsql.Query) (affected bool, statementErr, commitErr error)
 }
 
 // ErrorClass is what an error of the database means for an attempt.

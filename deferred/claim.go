@@ -58,15 +58,9 @@ func (c *claim) Release(committed bool, err error) {
 	}
 }
 
-// Complete is for the Inbox.
-func (c *claim) Complete(ctx context.Context, tx wsql.Tx, schema inbox.Schema, row inbox.Row) (bool, error) {
-	query := c.subscription.queue.complete(c, schema, row)
-	result, err := tx.ExecContext(ctx, query.Query, query.Args...)
-	if err != nil {
-		return false, err
-	}
-	affected, err := result.RowsAffected()
-	return affected > 0, err
+// CompleteQuery is for the Inbox.
+func (c *claim) CompleteQuery(schema inbox.Schema, row inbox.Row) wsql.Query {
+	return c.subscription.queue.complete(c, schema, row)
 }
 
 // held returns a channel that is closed when no Inbox holds the claim.

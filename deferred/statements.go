@@ -67,11 +67,15 @@ type statements struct {
 
 // text is a statement that grows.
 type text struct {
-	dialect Dialect
-	sql     []byte
+	dialect    Dialect
+	sql        []byte
+	parameters inbox.ParameterBinder // nil: values are literals
+	args       []any
 }
 
-func (s statements) text(size int) *text { return &text{s.Dialect, make([]byte, 0, size)} }
+func (s statements) text(size int) *text {
+	return &text{dialect: s.Dialect, sql: make([]byte, 0, size)}
+}
 
 // add appends its parts: SQL as string, numbers, and bytes as literals.
 func (t *text) add(parts ...any) *text {
@@ -80,10 +84,18 @@ func (t *text) add(parts ...any) *text {
 		case string:
 			t.sql = append(t.sql, part...)
 		case literal:
+			if t.parameters != nil {
+				t.parameter([]byte(part))
+				continue
+			}
 			t.sql = t.dialect.AppendBytes(t.sql, string(part))
 		case int:
 			t.sql = strconv.AppendInt(t.sql, int64(part), 10)
 		case int64:
+			if t.parameters != nil {
+				t.parameter(part)
+				continue
+			}
 			t.sql = strconv.AppendInt(t.sql, part, 10)
 		case State:
 			t.sql = strconv.AppendInt(t.sql, int64(part), 10)
@@ -92,6 +104,11 @@ func (t *text) add(parts ...any) *text {
 		}
 	}
 	return t
+}
+
+func (t *text) parameter(value any) {
+	t.args = append(t.args, value)
+	t.sql = append(t.sql, t.parameters.Placeholder(len(t.args))...)
 }
 
 // literal is a value of bytes.
@@ -109,7 +126,7 @@ func (t *text) list(seqs []int64) *text {
 	return t.add(")")
 }
 
-func (t *text) query() wsql.Query { return wsql.Query{Query: string(t.sql)} }
+func (t *text) query() wsql.Query { return wsql.Query{Query: string(t.sql), Args: t.args} }
 
 func (s statements) tableName() string { return s.QueueTable(s.queue) }
 
@@ -233,20 +250,21 @@ func (s statements) undo(consumer, topic string, token int64) wsql.Query {
 		of(consumer, topic, StateClaimed).add(" AND token = ", token).query()
 }
 
-// fence appends the condition that the message is still in this claim.
+// fence appends the condition that the message is still in this claim: a row that is not claimed has no token. There is no condition on the state,
+// because a planner may take few claimed rows for none, and then reads the index of states, with all entries of claims that ended, for each message.
 func (t *text) fence(seq, token int64) *text {
-	return t.add(" WHERE seq = ", seq, " AND token = ", token, " AND state = ", StateClaimed)
+	return t.add(" WHERE seq = ", seq, " AND token = ", token)
 }
 
 // renew makes leases longer. It affects a row for each claim that is not lost.
 func (s statements) renew(claims []*claim, lease time.Duration) wsql.Query {
-	t := s.text(512).add("UPDATE ", s.tableName(), " SET due_at = ", s.Now(), " + ", lease, " WHERE state = ", StateClaimed, " AND ")
+	t := s.text(512).add("UPDATE ", s.tableName(), " SET due_at = ", s.Now(), " + ", lease, " WHERE ")
 	return t.pairs(claims).query()
 }
 
 // held returns the numbers and tokens of the claims that are not lost.
 func (s statements) held(claims []*claim) wsql.Query {
-	return s.text(512).add("SELECT seq, token FROM ", s.tableName(), " WHERE state = ", StateClaimed, " AND ").pairs(claims).query()
+	return s.text(512).add("SELECT seq, token FROM ", s.tableName(), " WHERE ").pairs(claims).query()
 }
 
 // pairs appends a condition that uses the primary key. A number with the token of another claim is excluded by the caller's count.
@@ -263,7 +281,9 @@ func (t *text) pairs(claims []*claim) *text {
 
 // complete removes a claimed message if the table of identities has its identity, with this token unless that is zero.
 func (s statements) complete(c *claim, schema inbox.Schema, row inbox.Row) wsql.Query {
-	t := s.text(512).add("DELETE FROM ", s.tableName()).fence(c.seq, c.token).add(" AND EXISTS (")
+	t := s.text(512)
+	t.parameters, _ = schema.(inbox.ParameterBinder)
+	t.add("DELETE FROM ", s.tableName()).fence(c.seq, c.token).add(" AND EXISTS (")
 	if checker, ok := schema.(inbox.TransactionChecker); ok && row.Token != 0 {
 		query := checker.TransactionCheckQuery(row)
 		t.add(query.Query, ")")

@@ -13,10 +13,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/watermill-inbox/inbox"
+	_ "github.com/watermill-inbox/inbox/internal/modernc"
 	"github.com/watermill-inbox/inbox/mysql"
 	"github.com/watermill-inbox/inbox/postgres"
 	"github.com/watermill-inbox/inbox/sqlite"
-	_ "github.com/watermill-inbox/inbox/internal/modernc"
 )
 
 // sqlEngine is a database with an inbox and its outbox. The outbox is the sqlBroker of the engine's name.

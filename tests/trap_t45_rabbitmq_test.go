@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	shutdownOrders  = 400
+	shutdownOrders  = 1000
 	ordersPerServer = 50 // deliveries, then the service is shut down
 )
 

@@ -18,13 +18,19 @@ type conn struct {
 
 	fromClient, fromServer <-chan []byte
 
-	// What the client has sent since it last waited, and the step in it.
+	// What the client has sent since it last waited: the steps, and what came after the last of them. A pipeline has more than one step.
+	steps   []request
 	request []byte
-	step    Step
 
 	// The answer to a step, which is kept back until it is complete.
 	asked  Step
 	answer []byte
+}
+
+// request is a step and what the client has sent for it.
+type request struct {
+	step Step
+	sent []byte
 }
 
 func (c *conn) close() {
@@ -96,23 +102,30 @@ func (c *conn) forward(server net.Conn) {
 	}
 }
 
-// toServer sends what the client has said once it waits for an answer. It reports whether the connection goes on.
+// toServer sends what the client has said once it waits for an answer. It reports whether the connection goes on. The points between the steps of a
+// pipeline are passed before the server gets the next step; the client has no answer to any of them.
 func (c *conn) toServer(server net.Conn, msg []byte) bool {
 	query, waits := c.wire.sent(msg)
 	c.request = append(c.request, msg...)
 	if step := c.proxy.statements.Step(query); step != "" {
-		c.step = step
+		c.steps = append(c.steps, request{step, c.request})
+		c.request = nil
 	}
 	if !waits {
 		return true
 	}
-	request, step := c.request, c.step
-	c.request, c.step = nil, ""
-	if step != "" && !c.pass(Point{step, Before}) {
-		return false
+	steps, rest := c.steps, c.request
+	c.steps, c.request, c.asked = nil, nil, ""
+	for _, next := range steps {
+		if c.asked != "" && !c.pass(Point{c.asked, After}) || !c.pass(Point{next.step, Before}) {
+			return false
+		}
+		c.asked = next.step
+		if _, err := server.Write(next.sent); err != nil {
+			return false
+		}
 	}
-	c.asked = step
-	_, err := server.Write(request)
+	_, err := server.Write(rest)
 	return err == nil
 }
 

@@ -13,10 +13,10 @@ import (
 	sqlitedriver "modernc.org/sqlite"
 
 	"github.com/watermill-inbox/inbox"
+	_ "github.com/watermill-inbox/inbox/internal/modernc"
 	"github.com/watermill-inbox/inbox/mysql"
 	"github.com/watermill-inbox/inbox/postgres"
 	"github.com/watermill-inbox/inbox/sqlite"
-	_ "github.com/watermill-inbox/inbox/internal/modernc"
 )
 
 // target is a database with a driver.
