@@ -1,6 +1,7 @@
 package deferred
 
 import (
+	"slices"
 	"strconv"
 	"time"
 
@@ -271,12 +272,10 @@ func (s statements) held(claims []*claim) wsql.Query {
 func (t *text) pairs(claims []*claim) *text {
 	seqs, tokens := make([]int64, 0, len(claims)), make([]int64, 0, len(claims))
 	for _, c := range claims {
-		seqs = append(seqs, c.seq)
-		if len(tokens) == 0 || tokens[len(tokens)-1] != c.token {
-			tokens = append(tokens, c.token)
-		}
+		seqs, tokens = append(seqs, c.seq), append(tokens, c.token)
 	}
-	return t.add("seq IN ").list(seqs).add(" AND token IN ").list(tokens)
+	slices.Sort(tokens)
+	return t.add("seq IN ").list(seqs).add(" AND token IN ").list(slices.Compact(tokens))
 }
 
 // complete removes a claimed message if the table of identities has its identity, with this token unless that is zero.
