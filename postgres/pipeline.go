@@ -219,7 +219,8 @@ func (t *pipelinedTx) Rollback(ctx context.Context) error {
 	case t.Tx != nil:
 		return t.end(t.Tx.Rollback(ctx))
 	case t.conn.Conn().PgConn().TxStatus() == 'I':
-		return t.end(nil) // BEGIN was not sent, or refused
+		// BEGIN was not sent, or was refused, perhaps because the connection is broken. pgx may not know that yet, and the pool would keep it.
+		return t.end(t.conn.Conn().Close(ctx))
 	}
 	_, err := t.conn.Exec(ctx, "rollback")
 	return t.end(err)
