@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"database/sql"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -133,7 +134,7 @@ func IdempotencyKey(ctx context.Context) (string, bool) {
 
 // HandleOnce runs fn as one run of a handler in the transaction of ctx. It is the seam for adapters to other handler
 // frameworks. It refuses a second run of the same handler in one transaction with ErrRetryInside, and makes sure that the
-// transaction is rolled back if fn fails, even if the framework hides the error from the Inbox.
+// transaction is rolled back if fn fails or panics, even if the framework hides that from the Inbox.
 //
 // The handler is any comparable value that stands for the handler. Without an Inbox around it, HandleOnce returns ErrNoTransaction.
 func HandleOnce(ctx context.Context, handler any, fn func() error) error {
@@ -141,11 +142,17 @@ func HandleOnce(ctx context.Context, handler any, fn func() error) error {
 	if err := h.enter(handler); err != nil {
 		return err
 	}
-	if err := fn(); err != nil {
-		return h.fail(err)
-	}
-	return nil
+	outcome := errHandlerPanicked // also if the framework recovers, or the goroutine ends
+	defer func() {
+		if outcome != nil {
+			_ = h.fail(outcome)
+		}
+	}()
+	outcome = fn()
+	return outcome
 }
+
+var errHandlerPanicked = errors.New("the handler panicked")
 
 func (h *holder) enter(handler any) error {
 	if h.open() == nil {

@@ -92,7 +92,7 @@ func (d *delivery) end(outcome *Outcome, err *error) {
 	}
 	d.report.Identity = d.identity()
 	d.report.Outcome, d.report.Err, d.report.Duration = *outcome, *err, time.Since(d.start)
-	d.inbox.config.Observer.ObserveDelivery(d.report)
+	d.observe()
 	if d.returned {
 		d.releaseClaim(*err)
 		return
@@ -103,6 +103,16 @@ func (d *delivery) end(outcome *Outcome, err *error) {
 		panic(cause)
 	}
 	d.msg.Nack()
+}
+
+// observe keeps a panic of the Observer from the message: its transaction has ended, and a queue must get its claim back.
+func (d *delivery) observe() {
+	defer func() {
+		if cause := recover(); cause != nil {
+			d.inbox.logger.Error("Observer panicked", fmt.Errorf("%v", cause), d.logFields())
+		}
+	}()
+	d.inbox.config.Observer.ObserveDelivery(d.report)
 }
 
 // leaveContext takes back what a handler stored in the message's context for its success, such as the status code with which watermill-http

@@ -33,7 +33,7 @@ func (o Outcome) String() string {
 }
 
 // Observer is told about deliveries, for metrics. Its methods run in the delivery's goroutine, so they must be fast, and safe for
-// concurrent use.
+// concurrent use. A panic of theirs is logged and changes nothing for the message.
 type Observer interface {
 	// ObserveDelivery is called once at the end of every delivery that was not skipped.
 	ObserveDelivery(report DeliveryReport)

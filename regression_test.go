@@ -24,9 +24,15 @@ type desk struct {
 	*inbox.Inbox
 	db      *sql.DB
 	reports []inbox.DeliveryReport
+	panics  bool // the Observer does
 }
 
-func (d *desk) ObserveDelivery(report inbox.DeliveryReport) { d.reports = append(d.reports, report) }
+func (d *desk) ObserveDelivery(report inbox.DeliveryReport) {
+	d.reports = append(d.reports, report)
+	if d.panics {
+		panic("no such label")
+	}
+}
 
 func newDesk(t *testing.T, config inbox.Config) *desk {
 	t.Helper()
@@ -195,5 +201,41 @@ func TestEarlyAckOfAFailedMessageIsReported(t *testing.T) {
 	})
 	require.ErrorIs(t, err, failure)
 	require.True(t, d.reports[0].EarlyAck)
+	d.want(t, 0, 0, 0)
+}
+
+// An Observer that panicked after COMMIT made a committed message poison.
+func TestPanicOfTheObserverChangesNothing(t *testing.T) {
+	d := newDesk(t, inbox.Config{})
+	d.panics = true
+	outcome, err := d.Process(message.NewMessage("m1", nil), func(ctx context.Context) error { return write(ctx, nil) })
+	require.NoError(t, err)
+	require.Equal(t, inbox.Processed, outcome)
+	d.want(t, 1, 1, 0)
+
+	require.PanicsWithValue(t, "of the handler", func() {
+		_, _ = d.Process(message.NewMessage("m2", nil), func(ctx context.Context) error {
+			_ = write(ctx, nil)
+			panic("of the handler")
+		})
+	})
+	d.want(t, 1, 1, 0)
+}
+
+// A panic that a middleware between the inbox and a typed handler hid was committed with what the handler had done up to there.
+func TestHiddenPanicIsRolledBack(t *testing.T) {
+	d := newDesk(t, inbox.Config{})
+	typed := inbox.ConsumeTx(func(_ *message.Message, tx wsql.Tx) error {
+		if _, err := tx.ExecContext(context.Background(), "INSERT INTO biz VALUES (x'')"); err != nil {
+			return err
+		}
+		panic("half way")
+	})
+	handler := d.Middleware(func(msg *message.Message) (produced []*message.Message, err error) {
+		defer func() { _ = recover() }()
+		return nil, typed(msg)
+	})
+	_, err := handler(message.NewMessage("m1", nil))
+	require.ErrorContains(t, err, "panicked")
 	d.want(t, 0, 0, 0)
 }

@@ -57,7 +57,7 @@ func (s *subscription) fail(c *claim, err error) {
 	switch {
 	case inbox.IsPoison(err) && !inbox.IsRetryable(err):
 		s.kill(c, reasonRefused, lastError)
-	case s.ctx.Err() != nil || isInnocent(err):
+	case s.ctx.Err() != nil || s.isInnocent(err):
 		s.change(c, "release", s.queue.release(c, -1, s.config.backoff(max(1, c.attempts-1)), lastError))
 	case s.config.MaxAttempts > 0 && c.attempts >= s.config.MaxAttempts:
 		s.kill(c, reasonExhausted, lastError)
@@ -76,13 +76,24 @@ func (s *subscription) kill(c *claim, reason, lastError string) {
 	}
 }
 
-// isInnocent tells errors for which neither the message nor its handler is the cause, so that the attempt does not count.
-func isInnocent(err error) bool {
+// isInnocent tells errors for which neither the message nor its handler is the cause, so that the attempt does not count: conflicts, a database that
+// does not do its work, and what fails before the handler runs. What the outbox or COMMIT refuse counts, because it may be refused for ever.
+func (s *subscription) isInnocent(err error) bool {
 	if inbox.IsConflict(err) || errors.Is(err, inbox.ErrInFlight) {
 		return true
 	}
 	var failed *inbox.Error
-	return errors.As(err, &failed) && failed.Stage != inbox.StageHandler && failed.Stage != inbox.StageIdentity && !inbox.IsPoison(err)
+	if !errors.As(err, &failed) || inbox.IsPoison(err) {
+		return false
+	}
+	switch failed.Stage {
+	case inbox.StageHandler, inbox.StageIdentity:
+		return false
+	case inbox.StageBegin, inbox.StageInsert, inbox.StageCompare:
+		return true
+	default:
+		return s.queue.Classify(err) == inbox.ClassUnavailable || errors.Is(err, context.DeadlineExceeded)
+	}
 }
 
 // giveBack makes a message available that was claimed and is not handled here.
