@@ -27,7 +27,7 @@ type Claim interface {
 	// has no row with the key of row (and its Token, unless that is zero). If schema is a ParameterBinder, the statement may have parameters.
 	CompleteQuery(schema Schema, row Row) wsql.Query
 
-	// Release is called when the delivery has ended. Committed tells that a transaction in which Complete returned true is
+	// Release is called when the delivery has ended. Committed tells that a transaction in which the queue's row was removed is
 	// committed; otherwise err says why not.
 	Release(committed bool, err error)
 }
@@ -141,12 +141,7 @@ func (a *attempt) completeDuplicate() (bool, error) {
 func (a *attempt) complete(row Row) (bool, error) {
 	ctx, cancel := context.WithTimeout(a.ctx, a.inbox.config.CommitTimeout)
 	defer cancel()
-	query := a.claim.CompleteQuery(a.inbox.config.Schema, row)
-	result, err := a.tx.ExecContext(ctx, query.Query, query.Args...)
-	if err != nil {
-		return false, a.failStatement(StageClaim, err)
-	}
-	affected, err := result.RowsAffected()
+	affected, err := sqltx.Exec(ctx, a.tx, a.claim.CompleteQuery(a.inbox.config.Schema, row))
 	if err != nil {
 		return false, a.failStatement(StageClaim, err)
 	}

@@ -74,6 +74,19 @@ func (h *holder) fail(err error) error {
 	return err
 }
 
+// failUnless makes sure that the attempt does not commit unless fn succeeds: it may fail, panic or end its goroutine, and the code between here and the
+// Inbox may hide that.
+func (h *holder) failUnless(what string, fn func() error) error {
+	outcome := errors.New(what + " panicked")
+	defer func() {
+		if outcome != nil {
+			_ = h.fail(outcome)
+		}
+	}()
+	outcome = fn()
+	return outcome
+}
+
 // TxFromContext returns the transaction of the message being handled, whatever the database. The second value is false outside a
 // handler of an Inbox and after the handler has returned.
 //
@@ -142,17 +155,8 @@ func HandleOnce(ctx context.Context, handler any, fn func() error) error {
 	if err := h.enter(handler); err != nil {
 		return err
 	}
-	outcome := errHandlerPanicked // also if the framework recovers, or the goroutine ends
-	defer func() {
-		if outcome != nil {
-			_ = h.fail(outcome)
-		}
-	}()
-	outcome = fn()
-	return outcome
+	return h.failUnless("the handler", fn)
 }
-
-var errHandlerPanicked = errors.New("the handler panicked")
 
 func (h *holder) enter(handler any) error {
 	if h.open() == nil {

@@ -108,7 +108,7 @@ func (p contextPublisher) failAll(msgs message.Messages, err error) error {
 func (contextPublisher) Close() error { return nil }
 
 // publishInTx holds no lock while it publishes, because decorators may look into the message's context.
-func (h *holder) publishInTx(topic string, msgs message.Messages) (err error) {
+func (h *holder) publishInTx(topic string, msgs message.Messages) error {
 	h.mu.Lock()
 	if h.tx == nil {
 		h.mu.Unlock()
@@ -119,15 +119,8 @@ func (h *holder) publishInTx(topic string, msgs message.Messages) (err error) {
 
 	// On some engines the transaction goes on after a failed insert. Without this, a handler that ignores the error, or recovers from
 	// a panic, would commit its effect without the message.
-	outcome := errors.New("publishing panicked")
 	defer h.publishing.Done()
-	defer func() {
-		if outcome != nil {
-			_ = h.fail(outcome)
-		}
-	}()
-	outcome = h.publish(topic, msgs)
-	return outcome
+	return h.failUnless("publishing", func() error { return h.publish(topic, msgs) })
 }
 
 // outbox publishes the messages of one transaction.

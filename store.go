@@ -28,14 +28,10 @@ func (s store) initialize(ctx context.Context, tx wsql.Tx) error {
 
 // insert reports whether the row was inserted. If it was not, a committed row has its key, or had it a moment ago.
 func (s store) insert(ctx context.Context, tx wsql.Tx, query wsql.Query) (bool, error) {
-	result, err := tx.ExecContext(ctx, query.Query, query.Args...)
-	if err != nil {
-		if s.schema.Classify(err) == ClassDuplicate {
-			return false, nil
-		}
-		return false, err
+	affected, err := sqltx.Exec(ctx, tx, query)
+	if err != nil && s.schema.Classify(err) == ClassDuplicate {
+		return false, nil
 	}
-	affected, err := result.RowsAffected()
 	return affected > 0, err
 }
 

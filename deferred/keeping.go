@@ -192,12 +192,7 @@ func (k *keeper) renewNow(ctx context.Context, claims []*claim) (map[[2]int64]bo
 	held := make(map[[2]int64]bool, len(claims))
 	err := k.connected.once(ctx, func(ctx context.Context, tx wsql.Tx) error {
 		clear(held)
-		query := k.connected.statements.renew(claims, k.config.Lease)
-		result, err := tx.ExecContext(ctx, query.Query, query.Args...)
-		if err != nil {
-			return err
-		}
-		affected, err := result.RowsAffected()
+		affected, err := sqltx.Exec(ctx, tx, k.connected.statements.renew(claims, k.config.Lease))
 		if err != nil {
 			return err
 		}

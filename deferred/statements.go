@@ -60,7 +60,7 @@ type storedMessage struct {
 }
 
 // statements builds the SQL of one queue: text without parameters, so that each statement is one round trip with every driver and DSN
-// and needs no session behind a pooler. All values in it are numbers or literals of bytes.
+// and needs no session behind a pooler. All values in it are numbers or literals of bytes, but for complete, which an Inbox may want with parameters.
 type statements struct {
 	Dialect
 	queue Queue

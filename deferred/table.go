@@ -112,12 +112,8 @@ func (t *table) read(ctx context.Context, fn func(ctx context.Context, tx wsql.T
 
 // exec runs a statement in a short transaction of its own and reports how many rows it affected.
 func (t *table) exec(ctx context.Context, query wsql.Query) (affected int64, err error) {
-	err = t.once(ctx, func(ctx context.Context, tx wsql.Tx) error {
-		result, err := tx.ExecContext(ctx, query.Query, query.Args...)
-		if err != nil {
-			return err
-		}
-		affected, err = result.RowsAffected()
+	err = t.once(ctx, func(ctx context.Context, tx wsql.Tx) (err error) {
+		affected, err = sqltx.Exec(ctx, tx, query)
 		return err
 	})
 	return affected, err

@@ -1,13 +1,10 @@
 package postgres_test
 
 import (
-	"context"
 	"strings"
 	"testing"
 
 	wsql "github.com/ThreeDotsLabs/watermill-sql/v4/pkg/sql"
-	"github.com/jackc/pgx/v5/pgxpool"
-	"github.com/stretchr/testify/require"
 
 	"github.com/watermill-inbox/inbox/inboxtest"
 	"github.com/watermill-inbox/inbox/postgres"
@@ -28,9 +25,6 @@ func newBench(t testing.TB) inboxtest.Bench {
 	_, server, namespace := newNamespace(t)
 	dsn := withParameters(t, server, "search_path", namespace, "synchronous_commit", "off")
 	escapes := withParameters(t, dsn, "standard_conforming_strings", "off", "binary_parameters", "yes")
-	pool, err := pgxpool.New(context.Background(), dsn)
-	require.NoError(t, err)
-	t.Cleanup(pool.Close)
 	b := inboxtest.Bench{
 		Schema:     postgres.Schema{},
 		Outbox:     outboxOf("BYTEA"),
@@ -38,7 +32,7 @@ func newBench(t testing.TB) inboxtest.Bench {
 		MayRefuse:  func(uuid, _ string, json bool) bool { return json || strings.Contains(uuid, "\x00") },
 		Admin:      connect(t, "pgx", dsn),
 		Drivers: []inboxtest.BenchDriver{
-			{Name: "pgx", DB: wsql.BeginnerFromPgx(pool)},
+			{Name: "pgx", DB: wsql.BeginnerFromPgx(newPool(t, dsn))},
 			{Name: "database-sql-pgx", DB: wsql.BeginnerFromStdSQL(connect(t, "pgx", dsn))},
 			{Name: "database-sql-pq", DB: wsql.BeginnerFromStdSQL(connect(t, "postgres", dsn))},
 			{Name: "database-sql-pq-escapes", DB: wsql.BeginnerFromStdSQL(connect(t, "postgres", escapes))},

@@ -6,7 +6,6 @@ import (
 
 	wsql "github.com/ThreeDotsLabs/watermill-sql/v4/pkg/sql"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"github.com/watermill-inbox/inbox"
@@ -18,9 +17,7 @@ import (
 func TestNewRefusesASingleConnection(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	pool, err := pgxpool.New(ctx, inboxtest.Server(t, "INBOX_TEST_POSTGRES", "postgres://postgres@127.0.0.1:5432/test?sslmode=disable", ping))
-	require.NoError(t, err)
-	t.Cleanup(pool.Close)
+	pool := newPool(t, inboxtest.Server(t, "INBOX_TEST_POSTGRES", "postgres://postgres@127.0.0.1:5432/test?sslmode=disable", ping))
 	acquired, err := pool.Acquire(ctx)
 	require.NoError(t, err)
 	defer acquired.Release()

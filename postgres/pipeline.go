@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -13,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/watermill-inbox/inbox"
+	"github.com/watermill-inbox/inbox/internal/sqltx"
 )
 
 var (
@@ -24,14 +26,7 @@ var (
 // TunePool makes transactions on a *pgxpool.Pool send BEGIN together with the insert of the identity, and COMMIT together with the end of a
 // claim. Both statements have parameters, so that pgx prepares them once for each connection, or not at all, as the mode of the pool says.
 func (s Schema) TunePool(db wsql.Beginner) (inbox.Schema, wsql.Beginner) {
-	var conn wsql.Conn
-	switch beginner := db.(type) {
-	case wsql.PgxBeginner:
-		conn = beginner.Conn
-	case *wsql.PgxBeginner:
-		conn = beginner.Conn
-	}
-	pool, ok := conn.(*pgxpool.Pool)
+	pool, ok := sqltx.Unwrap(db).(*pgxpool.Pool)
 	if !ok {
 		return s, db
 	}
@@ -78,11 +73,10 @@ func beginStatement(options *sql.TxOptions) (string, error) {
 		return "begin", nil
 	}
 	level := options.Isolation
-	switch level {
-	case sql.LevelDefault:
+	if level == sql.LevelDefault {
 		level = sql.LevelSerializable
-	case sql.LevelReadUncommitted, sql.LevelReadCommitted, sql.LevelRepeatableRead, sql.LevelSerializable:
-	default:
+	}
+	if !slices.Contains(Schema{}.Isolations(), level) {
 		return "", fmt.Errorf("isolation level %s is not supported", level)
 	}
 	mode := "read write"
@@ -119,25 +113,25 @@ func (t *pipelinedTx) start(ctx context.Context) error {
 
 // Exec sends BEGIN along with the first statement, if that one has parameters; text without may be more than one statement.
 func (t *pipelinedTx) Exec(ctx context.Context, statement string, args ...any) (pgconn.CommandTag, error) {
-	if len(args) == 0 || t.begin == "" {
+	if t.closed || t.begin == "" || len(args) == 0 {
 		if err := t.start(ctx); err != nil {
 			return pgconn.CommandTag{}, err
 		}
 		return t.conn.Exec(ctx, statement, args...)
-	}
-	if t.closed {
-		return pgconn.CommandTag{}, pgx.ErrTxClosed
 	}
 	batch := &pgx.Batch{}
 	batch.Queue(t.begin)
 	batch.Queue(statement, args...)
 	t.begin = ""
 	results := t.conn.SendBatch(ctx, batch)
-	_, err := results.Exec()
-	if err != nil {
+	if _, err := results.Exec(); err != nil {
 		_ = results.Close()
 		return pgconn.CommandTag{}, err
 	}
+	return lastResult(results)
+}
+
+func lastResult(results pgx.BatchResults) (pgconn.CommandTag, error) {
 	tag, err := results.Exec()
 	if closeErr := results.Close(); err == nil {
 		err = closeErr
@@ -183,14 +177,7 @@ func (t *pipelinedTx) ExecCommit(ctx context.Context, query wsql.Query) (affecte
 		}
 		return true, nil, t.end(err) // whether the server got to COMMIT is not known
 	}
-	tag, err := results.Exec()
-	if closeErr := results.Close(); err == nil {
-		err = closeErr
-	}
-	if err == nil && tag.String() == "ROLLBACK" {
-		err = pgx.ErrTxCommitRollback
-	}
-	return true, nil, t.end(err)
+	return true, nil, t.committed(lastResult(results))
 }
 
 // Commit sends COMMIT and gives the connection back.
@@ -204,7 +191,11 @@ func (t *pipelinedTx) Commit(ctx context.Context) error {
 	if t.Tx != nil {
 		return t.end(t.Tx.Commit(ctx))
 	}
-	tag, err := t.conn.Exec(ctx, "commit")
+	return t.committed(t.conn.Exec(ctx, "commit"))
+}
+
+// committed ends the transaction with the answer to COMMIT, which is no error for a transaction that PostgreSQL had to roll back.
+func (t *pipelinedTx) committed(tag pgconn.CommandTag, err error) error {
 	if err == nil && tag.String() == "ROLLBACK" {
 		err = pgx.ErrTxCommitRollback
 	}

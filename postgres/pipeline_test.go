@@ -56,7 +56,7 @@ func TestPipelinedTransaction(t *testing.T) {
 	}
 }
 
-func newPool(t *testing.T, dsn string) *pgxpool.Pool {
+func newPool(t testing.TB, dsn string) *pgxpool.Pool {
 	t.Helper()
 	pool, err := pgxpool.New(context.Background(), dsn)
 	require.NoError(t, err)

@@ -7,6 +7,15 @@ import (
 	wsql "github.com/ThreeDotsLabs/watermill-sql/v4/pkg/sql"
 )
 
+// Exec runs a statement and returns how many rows it affected.
+func Exec(ctx context.Context, tx wsql.ContextExecutor, query wsql.Query) (int64, error) {
+	result, err := tx.ExecContext(ctx, query.Query, query.Args...)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected()
+}
+
 // QueryRow scans the first row, if there is one, into dest.
 func QueryRow(ctx context.Context, tx wsql.ContextExecutor, query wsql.Query, dest ...any) (bool, error) {
 	rows, err := tx.QueryContext(ctx, query.Query, query.Args...)
