@@ -118,6 +118,9 @@ func routerCloses(t *testing.T, f *fixture) {
 			g := newGate()
 			first := f.instanceOf(t, test.config, patience, f.twoWrites(func(ctx context.Context) (context.Context, error) {
 				g.pass()
+				if test.config.HandlerContext == inbox.Cancellable {
+					<-ctx.Done() // a little later than that of the subscription, which it comes from
+				}
 				return test.writes(ctx), test.fails
 			}))
 			msg := first.send("m1")
