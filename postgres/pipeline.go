@@ -139,8 +139,12 @@ func lastResult(results pgx.BatchResults) (pgconn.CommandTag, error) {
 	return tag, err
 }
 
-// byIndex keeps plans that are cached while a table is nearly empty from reading all of it when it has grown. It holds until COMMIT.
-const byIndex = "set local enable_seqscan = off"
+// byIndex keeps plans that are cached while a table is nearly empty from reading all of it when it has grown. byCost ends that before COMMIT, which
+// runs the deferred constraints and triggers of the user.
+const (
+	byIndex = "set local enable_seqscan = off"
+	byCost  = "set local enable_seqscan to default"
+)
 
 // divisionByZero is the error of ExecCommit's statement when it affected no row.
 const divisionByZero = "22012"
@@ -161,11 +165,14 @@ func (t *pipelinedTx) ExecCommit(ctx context.Context, query wsql.Query) (affecte
 	batch := &pgx.Batch{}
 	batch.Queue(byIndex)
 	batch.Queue("WITH affected AS ("+query.Query+" RETURNING 1) SELECT 1 / count(*) FROM affected", query.Args...)
+	batch.Queue(byCost)
 	batch.Queue("commit")
 	results := t.conn.SendBatch(ctx, batch)
-	_, err := results.Exec()
-	if err == nil {
-		_, err = results.Exec()
+	var err error
+	for range batch.Len() - 1 {
+		if _, err = results.Exec(); err != nil {
+			break
+		}
 	}
 	if err != nil {
 		_ = results.Close()

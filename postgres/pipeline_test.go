@@ -151,21 +151,7 @@ func TestCachedPlanFitsAGrownTable(t *testing.T) {
 		_, err := pool.Exec(ctx, statement)
 		require.NoError(t, err)
 	}
-	_, db := postgres.Schema{}.TunePool(wsql.BeginnerFromPgx(pool))
-	end := func(id int64) (affected bool) {
-		tx, err := db.BeginTx(ctx, nil)
-		require.NoError(t, err)
-		_, err = tx.ExecContext(ctx, "INSERT INTO claims VALUES ($1)", id)
-		require.NoError(t, err)
-		native := tx.(wsql.PgxTx).Tx
-		affected, statementErr, commitErr := native.(inbox.StatementCommitter).ExecCommit(ctx, wsql.Query{Query: "DELETE FROM claims WHERE id = $1", Args: []any{max(id, 1)}})
-		require.NoError(t, statementErr)
-		require.NoError(t, commitErr)
-		if !affected {
-			require.NoError(t, native.Rollback(ctx))
-		}
-		return affected
-	}
+	end := claimsOf(t, pool)
 	for id := range int64(10) {
 		require.Equal(t, id > 0, end(id)) // the first deletes nothing, so its row must not be there
 	}
@@ -180,4 +166,38 @@ func TestCachedPlanFitsAGrownTable(t *testing.T) {
 	plan, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	require.NoError(t, err)
 	require.Contains(t, strings.Join(plan, "\n"), "Index Scan using claims_pkey")
+}
+
+// claimsOf returns what inserts a row into claims and ends its transaction with a DELETE of that row, but for the row 0.
+func claimsOf(t *testing.T, pool *pgxpool.Pool) func(id int64) (affected bool) {
+	ctx := context.Background()
+	_, db := postgres.Schema{}.TunePool(wsql.BeginnerFromPgx(pool))
+	return func(id int64) (affected bool) {
+		tx, err := db.BeginTx(ctx, nil)
+		require.NoError(t, err)
+		_, err = tx.ExecContext(ctx, "INSERT INTO claims VALUES ($1)", id)
+		require.NoError(t, err)
+		native := tx.(wsql.PgxTx).Tx
+		affected, statementErr, commitErr := native.(inbox.StatementCommitter).ExecCommit(ctx, wsql.Query{Query: "DELETE FROM claims WHERE id = $1", Args: []any{max(id, 1)}})
+		require.NoError(t, statementErr)
+		require.NoError(t, commitErr)
+		if !affected {
+			require.NoError(t, native.Rollback(ctx))
+		}
+		return affected
+	}
+}
+
+// TestCommitPlansAsUsual keeps the setting of a claim's end away from what the user defers to COMMIT.
+func TestCommitPlansAsUsual(t *testing.T) {
+	_, server, namespace := newNamespace(t)
+	pool := newPool(t, withParameters(t, server, "search_path", namespace))
+	_, err := pool.Exec(context.Background(), `
+		CREATE TABLE claims (id BIGINT PRIMARY KEY);
+		CREATE TABLE seen (setting TEXT);
+		CREATE FUNCTION see() RETURNS TRIGGER LANGUAGE plpgsql AS $$ BEGIN INSERT INTO seen VALUES (current_setting('enable_seqscan')); RETURN NULL; END $$;
+		CREATE CONSTRAINT TRIGGER see AFTER INSERT ON claims DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION see()`)
+	require.NoError(t, err)
+	require.True(t, claimsOf(t, pool)(7))
+	require.Equal(t, 1, number(t, pool, "SELECT count(*) FROM seen WHERE setting = 'on'"))
 }
