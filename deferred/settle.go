@@ -24,7 +24,7 @@ const (
 )
 
 // settle does with the row what the handler's end means. A message that an Inbox committed has none any more.
-func (s *subscription) settle(c *claim, early bool) {
+func (s *subscription) settle(c *claim) {
 	completed, lost, err := c.outcome()
 	switch {
 	case completed:
@@ -36,7 +36,7 @@ func (s *subscription) settle(c *claim, early bool) {
 	}
 	select {
 	case <-c.msg.Acked():
-		if !early || err == nil {
+		if err == nil || !c.ackedEarly() {
 			s.change(c, "remove", s.queue.remove(c))
 			s.promoteNext(c.orderingKey)
 			return
