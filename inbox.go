@@ -74,7 +74,8 @@ func New(db wsql.Beginner, config Config, logger watermill.LoggerAdapter) (*Inbo
 }
 
 // InitializeSchema creates the table of identities if it is missing and then verifies it. It is safe to call again and by many
-// instances at once. It must not run in a message's transaction.
+// instances at once. It must not run in a message's transaction. The time limits of the DSN hold for it, too: with a short lock_timeout or readTimeout it can
+// fail while another instance is at it, and succeeds when called again.
 func (i *Inbox) InitializeSchema(ctx context.Context) error {
 	err := i.retryConflicts(ctx, func() error {
 		return i.runner.InTx(ctx, nil, func(tx wsql.Tx) error { return i.store.initialize(ctx, tx) })
