@@ -31,6 +31,7 @@
 //	dead       Nobody tries it any more: MaxAttempts is reached (attempts of workers that disappeared included), the message itself is at fault (no identity, or that
 //	           of another message), or its row cannot be read. It stays, with reason and last error, until Store.Redrive makes it pending again, under
 //	           the same identity and with all its attempts, or Store.Discard removes it.
+//	stripped   Dead for so long that retention removed payload and metadata. It can only be discarded.
 //	processed  Effect, identity and outgoing messages are committed. The row went in the same transaction, so its payload is gone; the identity in
 //	           inbox_messages remains, and recognises repetitions.
 //

@@ -38,7 +38,7 @@ type Count struct {
 	Consumer string
 	Topic    string
 
-	Pending, Suspect, Claimed, Waiting, Dead int64
+	Pending, Suspect, Claimed, Waiting, Dead, Stripped int64
 
 	// Oldest is the age of the oldest message that is not dead, counted from its reception; zero if there is none. It is the number to
 	// watch: it grows when a consumer does not keep up, or does not run.
@@ -86,8 +86,10 @@ func (c *Count) add(state State, n int64, oldest time.Duration) {
 		c.Waiting = n
 	case StateDead:
 		c.Dead = n
+	case StateStripped:
+		c.Stripped = n
 	}
-	if state != StateDead {
+	if state < StateDead {
 		c.Oldest = max(c.Oldest, oldest)
 	}
 }
@@ -182,14 +184,15 @@ func (s *Store) Load(ctx context.Context, number int64) (*message.Message, error
 	return msg, nil
 }
 
-// NotDeadError lists messages that could not be redriven or discarded, because they are not dead: processed, removed or still alive. Nothing was changed.
+// NotDeadError lists messages that could not be redriven or discarded, because they are not dead: processed, removed or still alive. Redrive refuses stripped
+// messages, too. Nothing was changed.
 type NotDeadError struct {
 	Numbers []int64
 }
 
 // Error lists the numbers.
 func (e *NotDeadError) Error() string {
-	return fmt.Sprintf("messages %v are not dead: processed, removed or still alive", e.Numbers)
+	return fmt.Sprintf("messages %v are not dead: processed, removed or still alive, or without a payload to be handled again", e.Numbers)
 }
 
 // Redrive makes dead messages pending again: same identity, no attempts. If one of them is not dead, nothing is changed and the error is a
@@ -199,7 +202,7 @@ func (s *Store) Redrive(ctx context.Context, numbers ...int64) error {
 		return nil
 	}
 	err := s.queue.repeat(ctx, func(ctx context.Context, tx wsql.Tx) error {
-		if _, err := s.dead(ctx, tx, numbers); err != nil {
+		if _, err := s.dead(ctx, tx, numbers, StateDead); err != nil {
 			return err
 		}
 		return run(ctx, tx, s.queue.redrive(numbers))
@@ -217,7 +220,7 @@ func (s *Store) Discard(ctx context.Context, numbers ...int64) error {
 		return nil
 	}
 	err := s.queue.repeat(ctx, func(ctx context.Context, tx wsql.Tx) error {
-		dead, err := s.dead(ctx, tx, numbers)
+		dead, err := s.dead(ctx, tx, numbers, StateStripped)
 		if err != nil {
 			return err
 		}
@@ -240,6 +243,39 @@ func (s *Store) Discard(ctx context.Context, numbers ...int64) error {
 	return nil
 }
 
+// Strip removes payload and metadata of up to limit messages that died longer ago than age, by the database's clock, and returns of how many. Identity, reason and
+// last error stay, so the message still holds its ordering key and still recognises redeliveries, but only Discard is left for it.
+func (s *Store) Strip(ctx context.Context, age time.Duration, limit int) (stripped int, err error) {
+	var numbers []int64
+	err = s.queue.read(ctx, func(ctx context.Context, tx wsql.Tx) (err error) {
+		numbers, err = readNumbers(ctx, tx, s.queue.listLongDead(age, limit))
+		return err
+	})
+	if err == nil && len(numbers) > 0 {
+		err = s.queue.repeat(ctx, func(ctx context.Context, tx wsql.Tx) error {
+			affected, err := sqltx.Exec(ctx, tx, s.queue.strip(numbers, age))
+			stripped = int(affected)
+			return err
+		})
+	}
+	if err != nil {
+		return 0, fmt.Errorf("deferred: strip: %w", err)
+	}
+	return stripped, nil
+}
+
+// CountStrip returns of how many messages Strip without a limit would remove the payload.
+func (s *Store) CountStrip(ctx context.Context, age time.Duration) (n int64, err error) {
+	err = s.queue.read(ctx, func(ctx context.Context, tx wsql.Tx) error {
+		_, err := sqltx.QueryRow(ctx, tx, s.queue.countLongDead(age), &n)
+		return err
+	})
+	if err != nil {
+		return 0, fmt.Errorf("deferred: count long dead: %w", err)
+	}
+	return n, nil
+}
+
 // deadMessage is what lockDead returns.
 type deadMessage struct {
 	seq                          int64
@@ -247,7 +283,7 @@ type deadMessage struct {
 }
 
 // dead locks messages and makes sure that all of them are dead.
-func (s *Store) dead(ctx context.Context, tx wsql.Tx, numbers []int64) ([]deadMessage, error) {
+func (s *Store) dead(ctx context.Context, tx wsql.Tx, numbers []int64, upTo State) ([]deadMessage, error) {
 	if err := run(ctx, tx, s.queue.ClaimFirst(s.queue.queue)); err != nil {
 		return nil, err
 	}
@@ -256,7 +292,7 @@ func (s *Store) dead(ctx context.Context, tx wsql.Tx, numbers []int64) ([]deadMe
 	for _, number := range numbers {
 		missing[number] = true
 	}
-	err := sqltx.Each(ctx, tx, s.queue.lockDead(numbers), func(scan func(...any) error) error {
+	err := sqltx.Each(ctx, tx, s.queue.lockDead(numbers, upTo), func(scan func(...any) error) error {
 		var (
 			m                    deadMessage
 			consumer, topic, key []byte
