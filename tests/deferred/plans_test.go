@@ -16,6 +16,7 @@ import (
 
 	"github.com/watermill-inbox/inbox"
 	"github.com/watermill-inbox/inbox/deferred"
+	"github.com/watermill-inbox/inbox/tests/internal/databases"
 )
 
 // planner tells what an engine makes of a statement.
@@ -61,17 +62,17 @@ func doublings() int {
 func TestPlans(t *testing.T) {
 	for _, p := range planners {
 		t.Run(p.database, func(t *testing.T) {
-			d := databases[p.database]
-			dsn := d.create(t)
-			pool, closePool, err := d.open(dsn, 10)
+			d := databases.All[p.database]
+			dsn := d.Create(t)
+			pool, closePool, err := d.Open(dsn, 10)
 			require.NoError(t, err)
 			t.Cleanup(closePool)
-			db, err := sql.Open(d.driver, strings.ReplaceAll(dsn, "readTimeout=10s", "readTimeout=10m")) // of MySQL, for one of half a million rows
+			db, err := sql.Open(d.Driver, strings.ReplaceAll(dsn, "readTimeout=10s", "readTimeout=10m")) // of MySQL, for one of half a million rows
 			require.NoError(t, err)
 			t.Cleanup(func() { _ = db.Close() })
 			require.NoError(t, db.Ping())
 
-			recorder := &recorder{Beginner: pool}
+			recorder := &databases.Recorder{Beginner: pool}
 			service := newService(t, recorder, d, deferred.SubscriberConfig{Lease: 3 * time.Second})
 			service.receive(t, 1)
 			fill(t, db, p)
@@ -155,15 +156,15 @@ type service struct {
 
 const orders = "orders"
 
-func newService(t *testing.T, pool *recorder, d database, config deferred.SubscriberConfig) *service {
+func newService(t *testing.T, pool *databases.Recorder, d databases.Database, config deferred.SubscriberConfig) *service {
 	t.Helper()
-	receiver, err := deferred.NewReceiver(pool, deferred.ReceiverConfig{Schema: d.schema, Consumer: "suite", AutoInitializeSchema: true, Timeout: time.Minute}, nil)
+	receiver, err := deferred.NewReceiver(pool, deferred.ReceiverConfig{Schema: d.Schema, Consumer: "suite", AutoInitializeSchema: true, Timeout: time.Minute}, nil)
 	require.NoError(t, err)
-	config.Schema, config.Consumer, config.AutoInitializeSchema = d.schema, "suite", true
+	config.Schema, config.Consumer, config.AutoInitializeSchema = d.Schema, "suite", true
 	subscriber, err := deferred.NewSubscriber(pool, config, nil)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, subscriber.Close()) })
-	box, err := inbox.New(pool, inbox.Config{Schema: d.schema, Consumer: "suite", ShareConsumer: true}, nil)
+	box, err := inbox.New(pool, inbox.Config{Schema: d.Schema, Consumer: "suite", ShareConsumer: true}, nil)
 	require.NoError(t, err)
 	return &service{receiver, subscriber, box}
 }
@@ -203,7 +204,7 @@ func (s *service) process(t *testing.T, n int) {
 }
 
 // statements are one of each kind.
-func (s *service) statements(t *testing.T, recorder *recorder) map[string]string {
+func (s *service) statements(t *testing.T, recorder *databases.Recorder) map[string]string {
 	t.Helper()
 	kinds := map[string][]string{
 		"receive: insert":   {"INSERT INTO", "inbox_pending", "ORDER BY b.n"},
@@ -220,7 +221,7 @@ func (s *service) statements(t *testing.T, recorder *recorder) map[string]string
 	}
 	found := map[string]string{}
 	for kind, texts := range kinds {
-		statements := recorder.with(texts...)
+		statements := recorder.With(texts...)
 		require.NotEmpty(t, statements, kind)
 		found[kind] = statements[len(statements)-1]
 	}
