@@ -1,6 +1,8 @@
 package mysql
 
 import (
+	"strings"
+
 	wsql "github.com/ThreeDotsLabs/watermill-sql/v4/pkg/sql"
 
 	"github.com/watermill-inbox/inbox/retention"
@@ -13,7 +15,11 @@ func (s Schema) ProcessedAt() string { return "TIMESTAMPDIFF(MICROSECOND, '1970-
 
 // SweeperLock is a lock of the session, named after the table. On a cluster such as Galera each server has its own: two sweepers may then work at once, which does no harm.
 func (s Schema) SweeperLock() (lock, held, unlock wsql.Query) {
-	name := "MD5(CONCAT('watermill-inbox sweeper ', DATABASE(), ' ', '" + s.name() + "'))"
+	database := "COALESCE(DATABASE(), '')"
+	if strings.Contains(s.name(), ".") {
+		database = "''"
+	}
+	name := "SHA2(CONCAT('watermill-inbox sweeper ', " + database + ", '.', '" + s.name() + "'), 224)" // 56 of the 64 characters that a name may have
 	return wsql.Query{Query: "SELECT 1 FROM DUAL WHERE GET_LOCK(" + name + ", 0) = 1"},
 		wsql.Query{Query: "SELECT 1 FROM DUAL WHERE IS_USED_LOCK(" + name + ") = CONNECTION_ID()"},
 		wsql.Query{Query: "SELECT RELEASE_LOCK(" + name + ")"}
