@@ -25,5 +25,10 @@ func (s Schema) SweeperLock() (lock, held, unlock wsql.Query) {
 		wsql.Query{Query: "SELECT RELEASE_LOCK(" + name + ")"}
 }
 
+// DeleteByKey forces the primary key, which a DELETE from one table cannot.
+func (s Schema) DeleteByKey() string {
+	return "DELETE FROM " + s.Table() + " USING " + s.Table() + " FORCE INDEX (PRIMARY)"
+}
+
 // ExplainJSON begins a plan.
 func (s Schema) ExplainJSON() string { return "EXPLAIN FORMAT=JSON" }

@@ -17,5 +17,8 @@ func (s Schema) SweeperLock() (lock, held, unlock wsql.Query) {
 		wsql.Query{Query: "SELECT 1"}, wsql.Query{}
 }
 
+// DeleteByKey forces nothing: only the rows of the result are locked.
+func (s Schema) DeleteByKey() string { return "DELETE FROM " + s.Table() }
+
 // ExplainJSON begins a plan.
 func (s Schema) ExplainJSON() string { return "EXPLAIN (FORMAT JSON)" }

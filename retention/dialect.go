@@ -25,6 +25,10 @@ type Dialect interface {
 	// because all writers wait for each other anyway.
 	SweeperLock() (lock, held, unlock wsql.Query)
 
+	// DeleteByKey begins a DELETE from the table of identities, up to its WHERE, that finds its rows by the primary key. An engine that locks all rows that it reads must not read a small
+	// table as a whole, because it would wait for messages in flight.
+	DeleteByKey() string
+
 	// ExplainJSON begins a statement that returns the plan of the SELECT behind it as one JSON text. Empty: plans have no numbers of rows.
 	ExplainJSON() string
 }

@@ -16,5 +16,8 @@ func (s Schema) SweeperLock() (lock, held, unlock wsql.Query) {
 	return wsql.Query{}, wsql.Query{}, wsql.Query{}
 }
 
+// DeleteByKey forces nothing: there are no locks of rows.
+func (s Schema) DeleteByKey() string { return "DELETE FROM " + s.Table() }
+
 // ExplainJSON is empty: plans of SQLite have no numbers of rows.
 func (s Schema) ExplainJSON() string { return "" }
