@@ -77,6 +77,10 @@ func TestPlans(t *testing.T) {
 			fill(t, db, p)
 			service.receive(t, 200)
 			service.process(t, 50)
+			store, err := deferred.NewStore(recorder, d.schema, deferred.Pending, nil)
+			require.NoError(t, err)
+			_, _, err = store.CountUpTo(context.Background(), 1000)
+			require.NoError(t, err)
 
 			for _, control := range []string{"SELECT 1 FROM inbox_pending WHERE attempts = 7", "SELECT 1 FROM inbox_messages WHERE fingerprint <> consumer", p.control} {
 				require.Regexp(t, p.bad, strings.Join(readPlan(t, db, p.explain+control), "\n"), "the test would not see it")
@@ -217,6 +221,8 @@ func (s *service) statements(t *testing.T, recorder *recorder) map[string]string
 		"sweep: claimed":    {"SELECT seq, attempts", "state = 2"},
 		"sweep: waiting":    {"SELECT seq, attempts", "state = 3"},
 		"sweep: suspects":   {"SELECT 1 FROM", "state = 1"},
+		"count: groups":     {"WITH RECURSIVE", "topics"},
+		"count: up to":      {"COUNT(*)", "LIMIT 1000"},
 	}
 	found := map[string]string{}
 	for kind, texts := range kinds {
