@@ -112,7 +112,9 @@ func (s *Store) CountUpTo(ctx context.Context, limit int) (counts []Count, compl
 	if err != nil {
 		return nil, false, fmt.Errorf("deferred: count up to %d: %w", limit, err)
 	}
-	slices.SortFunc(counts, func(a, b Count) int { return cmp.Or(cmp.Compare(a.Consumer, b.Consumer), cmp.Compare(a.Topic, b.Topic)) })
+	slices.SortFunc(counts, func(a, b Count) int {
+		return cmp.Or(cmp.Compare(a.Consumer, b.Consumer), cmp.Compare(a.Topic, b.Topic))
+	})
 	return counts, complete, nil
 }
 
