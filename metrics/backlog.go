@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/watermill-inbox/inbox/deferred"
+	"github.com/watermill-inbox/inbox/internal/sqltx"
 )
 
 // Counter is what a Backlog asks, a *deferred.Store. See its CountUpTo.
@@ -100,7 +101,7 @@ var _ prometheus.Collector = (*Backlog)(nil)
 // NewBacklog makes a Backlog of the queue of a *deferred.Store. It asks nothing until the first scrape. Register it in one registry; Close ends a
 // query under way.
 func NewBacklog(counter Counter, config BacklogConfig) (*Backlog, error) {
-	if counter == nil {
+	if sqltx.IsNil(counter) {
 		return nil, errors.New("metrics: new backlog: the store is nil")
 	}
 	if err := config.Validate(); err != nil {
@@ -137,13 +138,13 @@ func (b *Backlog) Collect(metrics chan<- prometheus.Metric) {
 	values.collect(b.descs, metrics)
 }
 
-// refresh returns when the values are fresh, or after Timeout.
+// refresh returns when the values are fresh, or Timeout after the query began.
 func (b *Backlog) refresh() {
-	running := b.query()
+	running, left := b.query()
 	if running == nil {
 		return
 	}
-	timer := time.NewTimer(b.config.Timeout)
+	timer := time.NewTimer(left)
 	defer timer.Stop()
 	select {
 	case <-running:
@@ -154,17 +155,17 @@ func (b *Backlog) refresh() {
 	}
 }
 
-// query starts a query, unless one is under way or the last one began less than CacheTime ago. It returns what is closed at its end, nil for none.
-func (b *Backlog) query() chan struct{} {
+// query starts a query, unless one is under way or the last one began less than CacheTime ago. It returns what is closed at its end, nil for none,
+// and how long to wait for that.
+func (b *Backlog) query() (running chan struct{}, left time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now := time.Now()
-	if b.running != nil || b.ctx.Err() != nil || !b.begun.IsZero() && now.Sub(b.begun) < b.config.CacheTime {
-		return b.running
+	if b.running == nil && b.ctx.Err() == nil && (b.begun.IsZero() || now.Sub(b.begun) >= b.config.CacheTime) {
+		b.begun, b.running = now, make(chan struct{})
+		go b.ask(b.running)
 	}
-	b.begun, b.running = now, make(chan struct{})
-	go b.ask(b.running)
-	return b.running
+	return b.running, b.config.Timeout - now.Sub(b.begun)
 }
 
 // ask is one query. It ends at Timeout or at Close, as far as the driver looks at its context; there is one at a time.

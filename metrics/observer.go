@@ -10,6 +10,7 @@ import (
 
 	"github.com/watermill-inbox/inbox"
 	"github.com/watermill-inbox/inbox/deferred"
+	"github.com/watermill-inbox/inbox/internal/sqltx"
 )
 
 // ObserverConfig configures an Observer. The zero value of every field is a safe default.
@@ -80,7 +81,7 @@ func NewObserver(registerer prometheus.Registerer, config ObserverConfig) (*Obse
 	if err := config.Validate(); err != nil {
 		return nil, fmt.Errorf("metrics: invalid ObserverConfig: %w", err)
 	}
-	if registerer == nil {
+	if sqltx.IsNil(registerer) {
 		return nil, errors.New("metrics: new observer: the registerer is nil")
 	}
 	config.setDefaults()
