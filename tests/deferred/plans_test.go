@@ -125,7 +125,16 @@ func requirePlan(t *testing.T, db *sql.DB, p planner, name, statement string) {
 	if ofClaims.MatchString(name) && strings.Contains(plan, "due") {
 		t.Errorf("%s: reads the index of states, with the entries of all claims that ended\n%.2000s\n%.6000s", name, statement, plan)
 	}
+	if ofCounts.MatchString(name) && (!strings.Contains(plan, "due") || otherIndex.MatchString(plan)) {
+		t.Errorf("%s: does not read the index of states\n%.2000s\n%.6000s", name, statement, plan)
+	}
 }
+
+// ofCounts are the statements that go through the index of states.
+var ofCounts = regexp.MustCompile("^count: ")
+
+// otherIndex is the use of another one, in which a filter would have to read all messages in other states.
+var otherIndex = regexp.MustCompile(`using (identity|ordering|claimed)|"key": "(identity|ordering|claimed)"|inbox_pending_(identity|key|claimed)`)
 
 // ofClaims are the statements that know the numbers of their rows.
 var ofClaims = regexp.MustCompile("^(complete|fail|renew|claim: update)")
