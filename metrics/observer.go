@@ -67,6 +67,7 @@ type Observer struct {
 
 	mu        sync.RWMutex
 	consumers map[string]*consumer
+	events    map[queueConsumer]map[deferred.Event]prometheus.Counter
 }
 
 var (
@@ -85,7 +86,7 @@ func NewObserver(registerer prometheus.Registerer, config ObserverConfig) (*Obse
 		return nil, errors.New("metrics: new observer: the registerer is nil")
 	}
 	config.setDefaults()
-	o := &Observer{families: newFamilies(config), consumers: map[string]*consumer{}}
+	o := &Observer{families: newFamilies(config), consumers: map[string]*consumer{}, events: map[queueConsumer]map[deferred.Event]prometheus.Counter{}}
 	var registered []prometheus.Collector
 	for _, collector := range o.families.all(config.Horizon) {
 		if err := registerer.Register(collector); err != nil {
@@ -131,11 +132,6 @@ func (o *Observer) ObserveDelivery(report inbox.DeliveryReport) {
 		c.inFlight.Dec()
 	}
 	c.observe(report)
-}
-
-// ObserveEvent is for a deferred.Subscriber.
-func (o *Observer) ObserveEvent(report deferred.EventReport) {
-	o.families.events.WithLabelValues(queueLabel(report.Queue), label(report.Consumer), report.Event.String()).Add(float64(report.Messages))
 }
 
 // ObserveRemoval is told about a batch of retention: how many rows of a consumer it examined, how many of these it removed and how long it took.

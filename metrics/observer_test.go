@@ -143,7 +143,8 @@ inbox_retention_removed_total{consumer="ä\\x80`+"\ufffd"+`"} 1`, "inbox_deliver
 
 // rate and increase see nothing of the first failure if its series begins with it.
 func TestConsumersStartAtZero(t *testing.T) {
-	_, registry := newObserver(t, metrics.ObserverConfig{Consumers: []string{"billing", "mail"}})
+	observer, registry := newObserver(t, metrics.ObserverConfig{Consumers: []string{"billing", "mail"}})
+	observer.ObserveEvent(deferred.EventReport{Consumer: "mail", Event: deferred.Claimed, Messages: 1})
 	families, err := registry.Gather()
 	require.NoError(t, err)
 	series := map[string]int{}
@@ -154,6 +155,7 @@ func TestConsumersStartAtZero(t *testing.T) {
 	require.Equal(t, 2*9, series["inbox_failures_total"])
 	require.Equal(t, 2, series["inbox_mismatches_total"])
 	require.Equal(t, 2*3, series["inbox_uncertain_commits_total"])
+	require.Equal(t, 7, series["inbox_deferred_messages_total"])
 }
 
 // full is a registry that has no room for one of the metrics.
@@ -203,6 +205,7 @@ func TestDeliveriesAllocateNothing(t *testing.T) {
 	require.Zero(t, testing.AllocsPerRun(1000, func() {
 		observer.ObserveStart("billing")
 		observer.ObserveDelivery(report)
+		observer.ObserveEvent(deferred.EventReport{Consumer: "billing", Event: deferred.Claimed, Messages: 1})
 	}))
 }
 

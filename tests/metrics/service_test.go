@@ -49,21 +49,24 @@ func (s *Service) exercise(t *testing.T, d *database) {
 	s.Observer.ObserveRemoval(Direct, 10, 5, time.Second)
 }
 
+// families are what is exposed, by name.
+type families map[string]*dto.MetricFamily
+
 // scrape returns what is exposed, by name.
-func (s *Service) scrape(t testing.TB) map[string]*dto.MetricFamily {
+func (s *Service) scrape(t testing.TB) families {
 	t.Helper()
 	gathered, err := s.Registry.Gather()
 	require.NoError(t, err)
-	families := map[string]*dto.MetricFamily{}
+	found := families{}
 	for _, family := range gathered {
-		families[family.GetName()] = family
+		found[family.GetName()] = family
 	}
-	return families
+	return found
 }
 
 // value returns that of the one series with these values of labels, and -1 if there is none.
-func value(families map[string]*dto.MetricFamily, name string, labels ...string) float64 {
-	for _, m := range families[name].GetMetric() {
+func value(exposed families, name string, labels ...string) float64 {
+	for _, m := range exposed[name].GetMetric() {
 		found := 0
 		for _, label := range m.GetLabel() {
 			for _, want := range labels {
@@ -87,25 +90,25 @@ func TestServiceIsWatched(t *testing.T) {
 			d := test.open(t)
 			s := newService(t, d)
 			s.exercise(t, d)
-			families := s.scrape(t)
-			processed := value(families, "inbox_deliveries_total", Direct, "processed") + value(families, "inbox_deliveries_total", Deferred, "processed")
+			exposed := s.scrape(t)
+			processed := value(exposed, "inbox_deliveries_total", Direct, "processed") + value(exposed, "inbox_deliveries_total", Deferred, "processed")
 			require.EqualValues(t, d.number(t, "SELECT COUNT(*) FROM inbox_messages"), processed)
-			require.EqualValues(t, d.number(t, "SELECT COUNT(*) FROM inbox_pending WHERE state = 4"), value(families, "inbox_backlog_messages", Deferred, "dead"))
-			require.EqualValues(t, 1, value(families, "inbox_deliveries_total", Direct, "duplicate"))
-			require.EqualValues(t, 1, value(families, "inbox_mismatches_total", Direct))
-			require.EqualValues(t, 1, value(families, "inbox_failures_total", Direct, "handler"))
-			require.EqualValues(t, 3, value(families, "inbox_failures_total", Deferred, "handler"))
-			require.EqualValues(t, 2, value(families, "inbox_deferred_messages_total", Deferred, "completed"))
-			require.EqualValues(t, 2, value(families, "inbox_deferred_messages_total", Deferred, "retried"))
-			require.EqualValues(t, 1, value(families, "inbox_deferred_messages_total", Deferred, "died"))
-			require.EqualValues(t, 0, value(families, "inbox_in_flight", Direct))
-			require.EqualValues(t, 1, value(families, "inbox_backlog_up"))
+			require.EqualValues(t, d.number(t, "SELECT COUNT(*) FROM inbox_pending WHERE state = 4"), value(exposed, "inbox_backlog_messages", Deferred, "dead"))
+			require.EqualValues(t, 1, value(exposed, "inbox_deliveries_total", Direct, "duplicate"))
+			require.EqualValues(t, 1, value(exposed, "inbox_mismatches_total", Direct))
+			require.EqualValues(t, 1, value(exposed, "inbox_failures_total", Direct, "handler"))
+			require.EqualValues(t, 3, value(exposed, "inbox_failures_total", Deferred, "handler"))
+			require.EqualValues(t, 2, value(exposed, "inbox_deferred_messages_total", Deferred, "completed"))
+			require.EqualValues(t, 2, value(exposed, "inbox_deferred_messages_total", Deferred, "retried"))
+			require.EqualValues(t, 1, value(exposed, "inbox_deferred_messages_total", Deferred, "died"))
+			require.EqualValues(t, 0, value(exposed, "inbox_in_flight", Direct))
+			require.EqualValues(t, 1, value(exposed, "inbox_backlog_up"))
 
 			// The database goes away: the values stay, and say that they are old.
 			d.close()
-			families = s.scrape(t)
-			require.EqualValues(t, 0, value(families, "inbox_backlog_up"))
-			require.EqualValues(t, 1, value(families, "inbox_backlog_messages", Deferred, "dead"))
+			exposed = s.scrape(t)
+			require.EqualValues(t, 0, value(exposed, "inbox_backlog_up"))
+			require.EqualValues(t, 1, value(exposed, "inbox_backlog_messages", Deferred, "dead"))
 		})
 	}
 }
