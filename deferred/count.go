@@ -84,13 +84,16 @@ const MaxCountGroups = 500
 // whose time comes first. A number that is equal to limit means that many or more, and Oldest is then that of the messages which were read. Overdue is
 // always exact. Complete is false if there are more than MaxCountGroups sets to count; the others are missing then.
 //
-// Two or three short statements are enough unless there are many consumers and topics.
+// It takes a few short statements in one transaction: two, and one more for each consumer and topic.
 func (s *Store) CountUpTo(ctx context.Context, limit int) (counts []Count, complete bool, err error) {
 	if limit < 1 {
 		return nil, false, fmt.Errorf("deferred: count up to a limit: the limit is %d", limit)
 	}
 	err = s.queue.read(ctx, func(ctx context.Context, tx wsql.Tx) error {
 		counts = nil
+		if err := s.avoidSort(ctx, tx); err != nil {
+			return err
+		}
 		groups, err := s.groups(ctx, tx)
 		if err != nil {
 			return err
@@ -118,6 +121,14 @@ func (s *Store) CountUpTo(ctx context.Context, limit int) (counts []Count, compl
 	return counts, complete, nil
 }
 
+func (s *Store) avoidSort(ctx context.Context, tx wsql.Tx) error {
+	avoider, ok := s.queue.Dialect.(SortAvoider)
+	if !ok {
+		return nil
+	}
+	return run(ctx, tx, avoider.AvoidSort())
+}
+
 // countBatch is how many groups one statement counts. SQLite allows 500 parts of a UNION, and a planner's time grows with them.
 const countBatch = 50
 
@@ -127,18 +138,40 @@ type group struct {
 	state           State
 }
 
+// groups finds up to MaxCountGroups + 1 groups, or a few more: one of each state with each statement.
 func (s *Store) groups(ctx context.Context, tx wsql.Tx) (groups []group, err error) {
-	err = sqltx.Each(ctx, tx, s.queue.groups(MaxCountGroups), func(scan func(...any) error) error {
+	ends := []group{{state: StatePending}, {state: StateSuspect}, {state: StateClaimed}, {state: StateWaiting}, {state: StateDead}}
+	for len(ends) > 0 && len(groups) <= MaxCountGroups {
+		if ends, err = s.next(ctx, tx, ends); err != nil {
+			return nil, err
+		}
+		groups = append(groups, ends...)
+	}
+	return groups, nil
+}
+
+// next returns the next group in the state of each, if there is one.
+func (s *Store) next(ctx context.Context, tx wsql.Tx, groups []group) (next []group, err error) {
+	found := map[int]group{}
+	err = sqltx.Each(ctx, tx, s.queue.leap(groups), func(scan func(...any) error) error {
 		var (
-			g               group
-			consumer, topic []byte
+			place, otherConsumer int
+			consumer, topic      []byte
 		)
-		err := scan(&consumer, &topic, &g.state)
-		g.consumer, g.topic = string(consumer), string(topic)
-		groups = append(groups, g)
-		return err
+		if err := scan(&place, &otherConsumer, &consumer, &topic); err != nil {
+			return err
+		}
+		if _, ok := found[place]; !ok || otherConsumer == 0 {
+			found[place] = group{string(consumer), string(topic), groups[place].state}
+		}
+		return nil
 	})
-	return groups, err
+	for place := range groups {
+		if g, ok := found[place]; ok {
+			next = append(next, g)
+		}
+	}
+	return next, err
 }
 
 // countGroups adds to counts.

@@ -125,12 +125,12 @@ func requirePlan(t *testing.T, db *sql.DB, p planner, name, statement string) {
 	if ofClaims.MatchString(name) && strings.Contains(plan, "due") {
 		t.Errorf("%s: reads the index of states, with the entries of all claims that ended\n%.2000s\n%.6000s", name, statement, plan)
 	}
-	if ofCounts.MatchString(name) && (!strings.Contains(plan, "due") || otherIndex.MatchString(plan)) {
+	if ofCounts.MatchString(name) && !strings.Contains(plan, "const table") && (!strings.Contains(plan, "due") || otherIndex.MatchString(plan)) {
 		t.Errorf("%s: does not read the index of states\n%.2000s\n%.6000s", name, statement, plan)
 	}
 }
 
-// ofCounts are the statements that go through the index of states.
+// ofCounts are the statements that go through the index of states. MySQL has done so before it explains ("const table").
 var ofCounts = regexp.MustCompile("^count: ")
 
 // otherIndex is the use of another one, in which a filter would have to read all messages in other states.
@@ -230,7 +230,7 @@ func (s *service) statements(t *testing.T, recorder *recorder) map[string]string
 		"sweep: claimed":    {"SELECT seq, attempts", "state = 2"},
 		"sweep: waiting":    {"SELECT seq, attempts", "state = 3"},
 		"sweep: suspects":   {"SELECT 1 FROM", "state = 1"},
-		"count: groups":     {"WITH RECURSIVE", "topics"},
+		"count: groups":     {"other_consumer"},
 		"count: up to":      {"COUNT(*)", "LIMIT 1000"},
 	}
 	found := map[string]string{}
