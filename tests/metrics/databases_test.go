@@ -27,13 +27,26 @@ import (
 
 // database is an empty database of one test.
 type database struct {
-	name   string
 	schema inbox.Schema
 	db     *sql.DB // of the test
 	pool   wsql.Beginner
 	close  func() // closes the pool
 	uuid   string // an expression for a new id
+
+	// reads are queries that a session runs one after the other, of which the last tells how many rows, or entries of an index, of the queue it has read. Nil: the
+	// engine does not tell.
+	reads []string
 }
+
+var (
+	readsOfPostgres = []string{
+		"SELECT pg_stat_force_next_flush()",
+		`SELECT (SELECT SUM(seq_tup_read) FROM pg_stat_user_tables WHERE relname = 'inbox_pending') +
+			(SELECT SUM(idx_tup_read) FROM pg_stat_user_indexes WHERE relname = 'inbox_pending')`,
+	}
+	readsOfMySQL   = []string{"SELECT SUM(VARIABLE_VALUE) FROM performance_schema.session_status WHERE VARIABLE_NAME LIKE 'Handler_read%'"}
+	readsOfMariaDB = []string{"SELECT SUM(VARIABLE_VALUE) FROM information_schema.SESSION_STATUS WHERE VARIABLE_NAME LIKE 'Handler_read%'"}
+)
 
 var databases = []struct {
 	name string
@@ -41,17 +54,17 @@ var databases = []struct {
 }{
 	{"postgres-pgx", openPgx},
 	{"postgres-std", func(t testing.TB) *database {
-		return openStd(t, "pgx", createPostgres(t), postgres.Schema{}, "gen_random_uuid()::text::bytea")
+		return openStd(t, "pgx", createPostgres(t), postgres.Schema{}, "gen_random_uuid()::text::bytea", readsOfPostgres)
 	}},
-	{"mysql", openMySQL("INBOX_TEST_MYSQL", "root@tcp(127.0.0.1:3307)/test")},
-	{"mariadb", openMySQL("INBOX_TEST_MARIADB", "root@tcp(127.0.0.1:3306)/test")},
+	{"mysql", openMySQL("INBOX_TEST_MYSQL", "root@tcp(127.0.0.1:3307)/test", readsOfMySQL)},
+	{"mariadb", openMySQL("INBOX_TEST_MARIADB", "root@tcp(127.0.0.1:3306)/test", readsOfMariaDB)},
 	{"sqlite", func(t testing.TB) *database {
 		dsn := "file:" + filepath.Join(t.TempDir(), "inbox.db") + "?_pragma=journal_mode(WAL)&_pragma=busy_timeout(10000)&_pragma=synchronous(NORMAL)&_txlock=immediate"
-		return openStd(t, "sqlite", dsn, sqlite.Schema{}, "CAST(hex(randomblob(16)) AS BLOB)")
+		return openStd(t, "sqlite", dsn, sqlite.Schema{}, "CAST(hex(randomblob(16)) AS BLOB)", nil)
 	}},
 }
 
-func openStd(t testing.TB, driver, dsn string, schema inbox.Schema, uuid string) *database {
+func openStd(t testing.TB, driver, dsn string, schema inbox.Schema, uuid string, reads []string) *database {
 	t.Helper()
 	open := func() *sql.DB {
 		db, err := sql.Open(driver, dsn)
@@ -62,13 +75,13 @@ func openStd(t testing.TB, driver, dsn string, schema inbox.Schema, uuid string)
 	pool := open()
 	pool.SetMaxOpenConns(8)
 	pool.SetMaxIdleConns(8)
-	return &database{"", schema, open(), wsql.BeginnerFromStdSQL(pool), func() { _ = pool.Close() }, uuid}
+	return &database{schema, open(), wsql.BeginnerFromStdSQL(pool), func() { _ = pool.Close() }, uuid, reads}
 }
 
 func openPgx(t testing.TB) *database {
 	t.Helper()
 	dsn := createPostgres(t)
-	d := openStd(t, "pgx", dsn, postgres.Schema{}, "gen_random_uuid()::text::bytea")
+	d := openStd(t, "pgx", dsn, postgres.Schema{}, "gen_random_uuid()::text::bytea", readsOfPostgres)
 	pool, err := pgxpool.New(context.Background(), dsn)
 	require.NoError(t, err)
 	t.Cleanup(pool.Close)
@@ -76,14 +89,14 @@ func openPgx(t testing.TB) *database {
 	return d
 }
 
-func openMySQL(variable, fallback string) func(t testing.TB) *database {
+func openMySQL(variable, fallback string, reads []string) func(t testing.TB) *database {
 	return func(t testing.TB) *database {
 		t.Helper()
 		server := inboxtest.Server(t, variable, fallback, ping("mysql"))
 		config, err := driver.ParseDSN(server)
 		require.NoError(t, err)
 		config.DBName = create(t, "mysql", server, "")
-		return openStd(t, "mysql", config.FormatDSN(), mysql.Schema{}, "UUID()")
+		return openStd(t, "mysql", config.FormatDSN(), mysql.Schema{}, "UUID()", reads)
 	}
 }
 
