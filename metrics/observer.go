@@ -36,15 +36,19 @@ func (c *ObserverConfig) setDefaults() {
 	}
 	if c.DistanceBuckets == nil {
 		const minute, hour, day = 60, 3600, 86400
-		c.DistanceBuckets = []float64{1, 5, 30, minute, 5 * minute, 30 * minute, hour, 6 * hour, 12 * hour, day, 3 * day, 7 * day, 14 * day, 30 * day}
+		c.DistanceBuckets = []float64{
+			1, 5, 15, 30, minute, 2 * minute, 5 * minute, 15 * minute, 30 * minute,
+			hour, 3 * hour, 6 * hour, 12 * hour, day, 2 * day, 3 * day, 7 * day, 14 * day, 30 * day,
+		}
 	}
 }
 
 // Validate returns all mistakes in the configuration, each naming its field.
 func (c ObserverConfig) Validate() error {
 	var errs []error
+	refuse := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	if c.Horizon < 0 {
-		errs = append(errs, fmt.Errorf("Horizon is negative: %s", c.Horizon))
+		refuse("Horizon is negative: %s", c.Horizon)
 	}
 	for _, buckets := range []struct {
 		field string
@@ -52,7 +56,7 @@ func (c ObserverConfig) Validate() error {
 	}{{"WaitBuckets", c.WaitBuckets}, {"DistanceBuckets", c.DistanceBuckets}} {
 		for n := 1; n < len(buckets.value); n++ {
 			if buckets.value[n] <= buckets.value[n-1] {
-				errs = append(errs, fmt.Errorf("%s do not increase: %v", buckets.field, buckets.value))
+				refuse("%s do not increase: %v", buckets.field, buckets.value)
 				break
 			}
 		}

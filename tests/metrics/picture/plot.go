@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"html"
 	"math"
+	"slices"
 	"strings"
 )
 
@@ -16,7 +17,7 @@ func scale(most float64) float64 {
 		return 1
 	}
 	power := math.Pow(10, math.Floor(math.Log10(most)))
-	for _, step := range []float64{1, 2, 5, 10} {
+	for _, step := range []float64{1, 1.5, 2, 3, 4, 6, 8, 10} {
 		if most <= step*power {
 			return step * power
 		}
@@ -91,9 +92,14 @@ func (p *picture) areas(all []series, w, h int, unit string) {
 	}
 }
 
+// legend names the lines, without those that are zero all the time if there are others.
 func (p *picture) legend(all []series, w, h int) {
 	x, y := left, h-20
+	quiet := slices.ContainsFunc(all, series.moves)
 	for n, line := range all {
+		if quiet && !line.moves() {
+			continue
+		}
 		width := 20 + 6*len(line.name)
 		if x+width > w && x > left {
 			x, y = left, y+14
@@ -101,6 +107,10 @@ func (p *picture) legend(all []series, w, h int) {
 		fmt.Fprintf(&p.svg, `<rect x="%d" y="%d" width="10" height="3" fill="%s"/><text x="%d" y="%d">%s</text>`, x, y, colors[n%len(colors)], x+14, y+5, html.EscapeString(line.name))
 		x += width
 	}
+}
+
+func (s series) moves() bool {
+	return slices.ContainsFunc(s.values, func(v float64) bool { return v > 0 })
 }
 
 // format writes a value with its unit, as Grafana does.

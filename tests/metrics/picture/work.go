@@ -78,7 +78,7 @@ func handle(msg *message.Message) error {
 		}
 		time.Sleep(time.Duration(2+rand.IntN(8)) * time.Millisecond)
 	}
-	if msg.UUID[len(msg.UUID)-1] == '7' && rand.IntN(3) > 0 {
+	if last := msg.UUID[len(msg.UUID)-1]; (last == '6' || last == '7') && rand.IntN(3) > 0 {
 		return lab.ErrOutOfStock
 	}
 	return nil
