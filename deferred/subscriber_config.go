@@ -47,7 +47,7 @@ type SubscriberConfig struct {
 	// discards the dead one.
 	DeadLetsGo bool
 
-	// Observer is told what becomes of messages. Default: none.
+	// Observer is told what becomes of messages. Package metrics has one for Prometheus. Default: none.
 	Observer Observer
 
 	// Timeout bounds each statement and COMMIT of the queue. It must be shorter than a third of Lease. Default: 5 s, or a sixth of Lease if that
