@@ -115,7 +115,12 @@ func (s series) moves() bool {
 
 // format writes a value with its unit, as Grafana does.
 func format(v float64, unit string) string {
-	number := func(v float64) string { return fmt.Sprintf("%.3g", v) }
+	number := func(v float64) string {
+		if v >= 1000 {
+			return fmt.Sprintf("%.3g k", v/1000)
+		}
+		return fmt.Sprintf("%.3g", v)
+	}
 	switch {
 	case math.IsNaN(v):
 		return "–"
