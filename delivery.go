@@ -129,12 +129,23 @@ func (d *delivery) refuseSpoilt(err *error) {
 
 // observe keeps a panic of the Observer from the message: its transaction has ended, and a queue must get its claim back.
 func (d *delivery) observe() {
-	defer func() {
-		if cause := recover(); cause != nil {
-			d.inbox.logger.Error("Observer panicked", fmt.Errorf("%v", cause), d.logFields())
-		}
-	}()
+	defer d.survive()
 	d.inbox.config.Observer.ObserveDelivery(d.report)
+}
+
+func (d *delivery) observeStart() {
+	if d.inbox.starts == nil {
+		return
+	}
+	defer d.survive()
+	d.inbox.starts.ObserveStart(d.report.Consumer)
+}
+
+// survive must be deferred.
+func (d *delivery) survive() {
+	if cause := recover(); cause != nil {
+		d.inbox.logger.Error("Observer panicked", fmt.Errorf("%v", cause), d.logFields())
+	}
 }
 
 // leaveContext takes back what a handler stored in the message's context for its success, such as the status code with which watermill-http

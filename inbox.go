@@ -21,6 +21,7 @@ type Inbox struct {
 	store   store
 	checker TransactionChecker // nil: not needed, or switched off
 	noWait  NoWaitInserter     // nil: wait
+	starts  StartObserver      // nil: the Observer need not know
 	logger  watermill.LoggerAdapter
 
 	// handlerName is the first handler seen by an Inbox with a fixed consumer.
@@ -59,6 +60,7 @@ func New(db wsql.Beginner, config Config, logger watermill.LoggerAdapter) (*Inbo
 	if inserter, ok := config.Schema.(NoWaitInserter); ok && config.NoWait {
 		i.noWait = inserter
 	}
+	i.starts, _ = config.Observer.(StartObserver)
 
 	if err := i.probeOutbox(); err != nil {
 		return nil, fmt.Errorf("inbox: invalid config: Outbox: %w", err)

@@ -33,67 +33,6 @@ func NewStore(db wsql.Beginner, schema inbox.Schema, queue Queue, logger watermi
 	return &Store{t}, nil
 }
 
-// Count is how many messages of one consumer and topic are in each state, whether anybody runs that consumer or not.
-type Count struct {
-	Consumer string
-	Topic    string
-
-	Pending, Suspect, Claimed, Waiting, Dead, Stripped int64
-
-	// Oldest is the age of the oldest message that is not dead, counted from its reception; zero if there is none. It is the number to
-	// watch: it grows when a consumer does not keep up, or does not run.
-	Oldest time.Duration
-}
-
-// Count returns the counts of all consumers and topics that have messages, by the database's clock. It reads an index, but all of it.
-func (s *Store) Count(ctx context.Context) ([]Count, error) {
-	var counts []Count
-	err := s.queue.read(ctx, func(ctx context.Context, tx wsql.Tx) error {
-		counts = nil
-		var last *Count
-		return sqltx.Each(ctx, tx, s.queue.counts(), func(scan func(...any) error) error {
-			var (
-				consumer, topic []byte
-				state           State
-				n, age          int64
-			)
-			if err := scan(&consumer, &topic, &state, &n, &age); err != nil {
-				return err
-			}
-			if last == nil || last.Consumer != string(consumer) || last.Topic != string(topic) {
-				counts = append(counts, Count{Consumer: string(consumer), Topic: string(topic)})
-				last = &counts[len(counts)-1]
-			}
-			last.add(state, n, time.Duration(age)*time.Microsecond)
-			return nil
-		})
-	})
-	if err != nil {
-		return nil, fmt.Errorf("deferred: count: %w", err)
-	}
-	return counts, nil
-}
-
-func (c *Count) add(state State, n int64, oldest time.Duration) {
-	switch state {
-	case StatePending:
-		c.Pending = n
-	case StateSuspect:
-		c.Suspect = n
-	case StateClaimed:
-		c.Claimed = n
-	case StateWaiting:
-		c.Waiting = n
-	case StateDead:
-		c.Dead = n
-	case StateStripped:
-		c.Stripped = n
-	}
-	if state < StateDead {
-		c.Oldest = max(c.Oldest, oldest)
-	}
-}
-
 // Filter selects messages. The zero value selects the first hundred.
 type Filter struct {
 	Consumer string  // empty: all

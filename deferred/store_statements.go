@@ -6,10 +6,50 @@ import (
 	wsql "github.com/ThreeDotsLabs/watermill-sql/v4/pkg/sql"
 )
 
-// counts returns consumer, topic, state, number of messages and age of the oldest in microseconds.
+// counts returns consumer, topic, state, number of messages, age of the oldest, and for how long the first of them is due, in microseconds.
 func (s statements) counts() wsql.Query {
-	return s.text(256).add("SELECT consumer, topic, state, COUNT(*), ", s.Now(), " - MIN(received_at) FROM ", s.tableName(),
+	return s.text(256).add("SELECT consumer, topic, state, COUNT(*), ", s.Now(), " - MIN(received_at), ", s.Now(), " - MIN(due_at) FROM ", s.tableName(),
 		" GROUP BY consumer, topic, state ORDER BY consumer, topic, state").query()
+}
+
+// leap returns for each group the next one in its state: its place in groups, whether its consumer is another one, consumer and topic. If both a next topic of
+// the consumer and a next consumer are returned, the topic comes first.
+//
+// Each part reads one entry of the index. It is no recursive query, because InnoDB reads the whole state where a bound comes from another row. It has the
+// order of the whole index, because a planner could otherwise take another one that begins with the consumer, and filter by state; see also SortAvoider.
+func (s statements) leap(groups []group) wsql.Query {
+	t := s.text(1024)
+	next := func(place, otherConsumer int, state State) *text {
+		return t.add("SELECT ", place, " AS place, ", otherConsumer, " AS other_consumer, consumer, topic FROM (SELECT consumer, topic FROM ",
+			s.tableName(), s.DueIndex(), " WHERE state = ", state)
+	}
+	for place, g := range groups {
+		if place > 0 {
+			t.add(" UNION ALL ")
+		}
+		if g.consumer == "" { // the beginning of the state: no consumer has that name
+			next(place, 1, g.state).add(" ORDER BY consumer, topic, due_at, seq LIMIT 1) g")
+			continue
+		}
+		next(place, 0, g.state).add(" AND consumer = ", literal(g.consumer), " AND topic > ", literal(g.topic), " ORDER BY topic, due_at, seq LIMIT 1) g UNION ALL ")
+		next(place, 1, g.state).add(" AND consumer > ", literal(g.consumer), " ORDER BY consumer, topic, due_at, seq LIMIT 1) g")
+	}
+	return t.query()
+}
+
+// countUpTo returns for each group its place in groups, the number of its messages, at most limit, the age of the first received of these, and for how long the
+// first is due, in microseconds. All that it reads of the others than the first is in the index.
+func (s statements) countUpTo(groups []group, limit int) wsql.Query {
+	t := s.text(1024+512*len(groups)).add("SELECT n.place, n.total, ", s.Now(), " - (SELECT f.received_at FROM ", s.tableName(), " f WHERE f.seq = n.oldest), ",
+		s.Now(), " - n.due FROM (")
+	for place, g := range groups {
+		if place > 0 {
+			t.add(" UNION ALL ")
+		}
+		t.add("SELECT ", place, " AS place, COUNT(*) AS total, MIN(b.seq) AS oldest, MIN(b.due_at) AS due FROM (SELECT seq, due_at FROM ", s.tableName(), s.DueIndex(), " WHERE ").
+			of(g.consumer, g.topic, g.state).add(" ORDER BY due_at, seq LIMIT ", limit, ") b")
+	}
+	return t.add(") n WHERE n.total > 0").query()
 }
 
 func (s statements) list(filter Filter) wsql.Query {

@@ -18,7 +18,9 @@ type statements struct {
 
 func (s statements) literal(value string) string { return string(s.AppendBytes(nil, value)) }
 
-func query(format string, args ...any) wsql.Query { return wsql.Query{Query: fmt.Sprintf(format, args...)} }
+func query(format string, args ...any) wsql.Query {
+	return wsql.Query{Query: fmt.Sprintf(format, args...)}
+}
 
 // olderThan is the condition that an identity was processed longer ago than age.
 func (s statements) olderThan(age time.Duration) string {

@@ -78,6 +78,10 @@ func TestPlans(t *testing.T) {
 			fill(t, db, p)
 			service.receive(t, 200)
 			service.process(t, 50)
+			store, err := deferred.NewStore(recorder, d.Schema, deferred.Pending, nil)
+			require.NoError(t, err)
+			_, _, err = store.CountUpTo(context.Background(), 1000)
+			require.NoError(t, err)
 
 			for _, control := range []string{"SELECT 1 FROM inbox_pending WHERE attempts = 7", "SELECT 1 FROM inbox_messages WHERE fingerprint <> consumer", p.control} {
 				require.Regexp(t, p.bad, strings.Join(readPlan(t, db, p.explain+control), "\n"), "the test would not see it")
@@ -122,7 +126,16 @@ func requirePlan(t *testing.T, db *sql.DB, p planner, name, statement string) {
 	if ofClaims.MatchString(name) && strings.Contains(plan, "due") {
 		t.Errorf("%s: reads the index of states, with the entries of all claims that ended\n%.2000s\n%.6000s", name, statement, plan)
 	}
+	if ofCounts.MatchString(name) && !strings.Contains(plan, "const table") && (!strings.Contains(plan, "due") || otherIndex.MatchString(plan)) {
+		t.Errorf("%s: does not read the index of states\n%.2000s\n%.6000s", name, statement, plan)
+	}
 }
+
+// ofCounts are the statements that go through the index of states. MySQL has done so before it explains ("const table").
+var ofCounts = regexp.MustCompile("^count: ")
+
+// otherIndex is the use of another one, in which a filter would have to read all messages in other states.
+var otherIndex = regexp.MustCompile(`using (identity|ordering|claimed)|"key": "(identity|ordering|claimed)"|inbox_pending_(identity|key|claimed)`)
 
 // ofClaims are the statements that know the numbers of their rows.
 var ofClaims = regexp.MustCompile("^(complete|fail|renew|claim: update)")
@@ -218,6 +231,8 @@ func (s *service) statements(t *testing.T, recorder *databases.Recorder) map[str
 		"sweep: claimed":    {"SELECT seq, attempts", "state = 2"},
 		"sweep: waiting":    {"SELECT seq, attempts", "state = 3"},
 		"sweep: suspects":   {"SELECT 1 FROM", "state = 1"},
+		"count: groups":     {"other_consumer"},
+		"count: up to":      {"COUNT(*)", "LIMIT 1000"},
 	}
 	found := map[string]string{}
 	for kind, texts := range kinds {
