@@ -15,11 +15,13 @@ type consent struct{ yes, dryRun bool }
 func (c *consent) flags(cmd *cobra.Command) {
 	cmd.Flags().BoolVarP(&c.yes, "yes", "y", false, "do not ask")
 	cmd.Flags().BoolVar(&c.dryRun, "dry-run", false, "only say what would be done")
-	cmd.MarkFlagsMutuallyExclusive("yes", "dry-run")
 }
 
 // possible refuses before anything is read, where nobody can be asked.
 func (a *app) possible(c consent, what string) error {
+	if c.yes && c.dryRun {
+		return usage("give --yes or --dry-run, not both")
+	}
 	if c.yes || c.dryRun || isTerminal(a.in) {
 		return nil
 	}

@@ -25,11 +25,11 @@ var (
 func newSecrets(texts ...string) secrets {
 	var found secrets
 	for _, text := range texts {
-		if !looksLikeDSN.MatchString(text) {
-			continue
-		}
 		for _, match := range inParameter.FindAllStringSubmatch(text, -1) {
 			found = append(found, strings.Trim(match[1], "'"))
+		}
+		if !looksLikeDSN.MatchString(text) {
+			continue
 		}
 		if value, ok := strings.CutPrefix(text, "--dsn="); ok && !strings.Contains(value, "@") {
 			found = append(found, value)
