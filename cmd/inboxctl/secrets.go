@@ -15,7 +15,7 @@ type secrets []string
 
 var (
 	// looksLikeDSN knows what only a DSN has, also one in the wrong place: inboxctl -dsn=… and inboxctl postgres://… end in errors that quote them.
-	looksLikeDSN = regexp.MustCompile(`://|@(tcp|unix)?[(/]|^--?dsn=`)
+	looksLikeDSN = regexp.MustCompile(`:.*@|://|^--?dsn=`)
 	beforeUser   = regexp.MustCompile(`^(--?dsn=)?(mysql:)?`)
 	inParameter  = regexp.MustCompile(`(?i)(?:password|passwd|pwd)\s*=\s*('[^']*'|[^&\s]+)`)
 )
@@ -31,7 +31,7 @@ func newSecrets(texts ...string) secrets {
 		if !looksLikeDSN.MatchString(text) {
 			continue
 		}
-		if value, ok := strings.CutPrefix(text, "--dsn="); ok && !strings.Contains(value, "@") {
+		if value, ok := strings.CutPrefix(strings.TrimLeft(text, "-"), "dsn="); ok && !strings.Contains(value, "@") {
 			found = append(found, value)
 		}
 		// Everything from a colon to the last @, for each colon: which one ends the user's name is not known in a DSN with a mistake.

@@ -44,7 +44,7 @@ func TestSecrets(t *testing.T) {
 		"mysql://user:s3cr3t@127.0.0.1:1/db?tls=s3cr3t",
 		"mysql:user:" + secret + "@tcp(127.0.0.1:1)/db",
 		"mysql:user:s3cr3t@tcp(127.0.0.1:1)",
-		"mysql:user:s3cr3t@udp(127.0.0.1:1)/db",
+		"mysql:user:s3cr3t@carrier-pigeon(127.0.0.1:1)/db",
 		"user:s3cr3t@tcp(127.0.0.1:1)/db",
 		"s3cr3t",
 	} {
