@@ -22,10 +22,10 @@ func (a *app) possible(c consent, what string) error {
 	if c.yes && c.dryRun {
 		return usage("give --yes or --dry-run, not both")
 	}
-	if c.yes || c.dryRun || isTerminal(a.in) {
+	if c.yes || c.dryRun || isTerminal(a.in) && isTerminal(a.err) {
 		return nil
 	}
-	return exit(exitRefused, "%s: nobody can be asked, because standard input is no terminal: give --yes, or --dry-run to see what would be done", what)
+	return exit(exitRefused, "%s: nobody can be asked, because standard input and error are no terminal: give --yes, or --dry-run to see what would be done", what)
 }
 
 // confirm asks on standard error. Only a line that is yes is a yes. A signal is a no.

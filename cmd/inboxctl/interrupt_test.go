@@ -20,9 +20,9 @@ func TestInterrupt(t *testing.T) {
 		db.receive(t, stock, messages(3*pageSize)...)
 		db.exec(t, "UPDATE inbox_pending SET state = 4")
 		release := db.lock(t, "SELECT seq FROM inbox_pending WHERE seq = 501 FOR UPDATE")
-		var stderr bytes.Buffer
-		cmd := exec.CommandContext(t.Context(), binary, "redrive", "--yes", "--consumer", stock, "--all")
-		cmd.Env, cmd.Stderr = []string{"INBOX_DSN=" + db.dsn}, &stderr
+		var stdout, stderr bytes.Buffer
+		cmd := exec.CommandContext(t.Context(), binary, "redrive", "--yes", "--consumer", stock, "--all", "-o", "json")
+		cmd.Env, cmd.Stdout, cmd.Stderr = []string{"INBOX_DSN=" + db.dsn}, &stdout, &stderr
 		require.NoError(t, cmd.Start())
 		require.Eventually(t, func() bool { return db.count(t, "inbox_pending WHERE state = 0") == pageSize }, 30*time.Second, 10*time.Millisecond)
 
@@ -32,6 +32,7 @@ func TestInterrupt(t *testing.T) {
 		_ = cmd.Wait()
 		require.Equal(t, 130, cmd.ProcessState.ExitCode(), stderr.String())
 		require.Equal(t, "inboxctl: interrupted: 1000 of 1500 messages are redriven\n", stderr.String())
+		require.Contains(t, stdout.String(), `"changed": 1000`)
 		require.Equal(t, 2*pageSize, db.count(t, "inbox_pending WHERE state = 0"))
 		require.Equal(t, pageSize, db.count(t, "inbox_pending WHERE state = 4"))
 	})

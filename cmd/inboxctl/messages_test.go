@@ -73,6 +73,11 @@ func TestList(t *testing.T) {
 			}
 		}
 		require.Contains(t, db.run(t, "list", "--consumer", "nobody").fails(t, 4), "there is no consumer nobody")
+		db.exec(t, "UPDATE inbox_pending SET metadata = '{' WHERE seq = 5")
+		r := db.run(t, "show", "5", "-o", "json")
+		require.Contains(t, r.fails(t, 1), "stored metadata")
+		require.Contains(t, r.stdout, `"id": "evt-2"`)
+		require.Contains(t, r.stdout, `"payload_base64": null`)
 		require.Contains(t, db.run(t, "show", "4711").fails(t, 4), "no message 4711")
 	})
 }

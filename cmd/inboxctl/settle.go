@@ -141,9 +141,17 @@ func (w *work) run(ctx context.Context, db *database) error {
 		return err
 	}
 	if err := w.change(ctx, store, messages); err != nil {
-		return err
+		return w.printPart(err)
 	}
 	return w.print()
+}
+
+// printPart lets a program know what was done before the error. Others read it in the error.
+func (w *work) printPart(err error) error {
+	if !w.app.json() {
+		return err
+	}
+	return errors.Join(err, w.print())
 }
 
 // messages returns what was selected, and refuses numbers of messages that are not dead.

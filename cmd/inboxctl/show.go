@@ -71,7 +71,7 @@ func numbersOf(args []string) ([]int64, error) {
 // fullMessage is a messageReport with what a list leaves out.
 type fullMessage struct {
 	messageReport
-	Metadata    map[string]string `json:"metadata"`
+	Metadata    map[string]string `json:"metadata"` // null, as the payload, if the row cannot be read
 	Payload     []byte            `json:"payload_base64"`
 	PayloadText *string           `json:"payload_text,omitempty"` // if it is UTF-8
 }
@@ -94,18 +94,25 @@ func (a *app) show(ctx context.Context, db *database, queue deferred.Queue, numb
 	if errors.Is(err, deferred.ErrNotFound) { // since then
 		return noSuchMessage(number)
 	}
-	if err != nil {
-		return err
-	}
+	// A row that cannot be read is dead for that reason. What else is known of it is shown nevertheless.
+	full := fullOf(found[0], msg)
+	return errors.Join(err, a.print(full, func() error { return a.printMessage(found[0], msg, form) }))
+}
 
-	full := fullMessage{messageReport: reportOf(found[0]), Metadata: map[string]string{}, Payload: append([]byte{}, msg.Payload...)}
+// fullOf makes a report without metadata and payload if there is no msg.
+func fullOf(m deferred.StoredMessage, msg *message.Message) fullMessage {
+	full := fullMessage{messageReport: reportOf(m)}
+	if msg == nil {
+		return full
+	}
+	full.Metadata, full.Payload = map[string]string{}, append([]byte{}, msg.Payload...)
 	for key, value := range msg.Metadata {
 		full.Metadata[text(key)] = text(value)
 	}
 	if payload := string(msg.Payload); utf8.ValidString(payload) {
 		full.PayloadText = &payload
 	}
-	return a.print(full, func() error { return a.printMessage(found[0], msg, form) })
+	return full
 }
 
 func noSuchMessage(number int64) error {
@@ -128,17 +135,24 @@ func (a *app) printMessage(m deferred.StoredMessage, msg *message.Message, form 
 	line(dueLabel(m.State), timeText(m.Due))
 	line("reason", show(m.Reason))
 	line("last error", show(m.LastError))
-	for _, key := range slices.Sorted(maps.Keys(msg.Metadata)) {
-		line("metadata", show(key)+" = "+show(msg.Metadata[key]))
-	}
-	line("payload", strconv.Itoa(len(msg.Payload))+" bytes")
-	if form == "hex" || form == "auto" && !isPrintable(string(msg.Payload)) {
-		b.WriteString(hex.Dump(msg.Payload))
-	} else if len(msg.Payload) > 0 {
-		b.WriteString(printable(string(msg.Payload)))
-		b.WriteByte('\n')
+	if msg != nil {
+		for _, key := range slices.Sorted(maps.Keys(msg.Metadata)) {
+			line("metadata", show(key)+" = "+show(msg.Metadata[key]))
+		}
+		line("payload", count(len(msg.Payload), "byte"))
+		b.WriteString(payloadText(msg.Payload, form))
 	}
 	return a.printf("%s", b.String())
+}
+
+func payloadText(payload []byte, form string) string {
+	switch {
+	case len(payload) == 0:
+		return ""
+	case form == "hex", form == "auto" && !isPrintable(string(payload)):
+		return hex.Dump(payload)
+	}
+	return printable(string(payload)) + "\n"
 }
 
 // dueLabel says what Due means.
