@@ -1,6 +1,6 @@
-# Every target works on the four modules; go.work joins them, but "./..." stops at a module's border.
-MODULES  := . brokers examples tests
-PACKAGES := ./... ./brokers/... ./examples/... ./tests/...
+# Every target works on the five modules; go.work joins them, but "./..." stops at a module's border.
+MODULES  := . brokers cmd/inboxctl examples tests
+PACKAGES := ./... ./brokers/... ./cmd/inboxctl/... ./examples/... ./tests/...
 
 # Flags for `go test`, such as TESTFLAGS='-run TestRedelivery -v'. How often test_race repeats each test.
 TESTFLAGS ?=

@@ -89,7 +89,7 @@ func (i *Inbox) InitializeSchema(ctx context.Context) error {
 }
 
 // Verify compares the live table of identities with what the dialect's DDL creates, and says what differs and why it
-// matters. It changes nothing. Call it at start when migrations create the table.
+// matters, in a *TableError. It changes nothing. Call it at start when migrations create the table.
 func (i *Inbox) Verify(ctx context.Context) error {
 	err := i.retryConflicts(ctx, func() error {
 		return i.runner.InTx(ctx, nil, func(tx wsql.Tx) error { return i.store.verify(ctx, tx) })

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/hex"
 	"fmt"
-	"strings"
 	"time"
 
 	wsql "github.com/ThreeDotsLabs/watermill-sql/v4/pkg/sql"
@@ -66,7 +65,7 @@ func (s store) verify(ctx context.Context, tx wsql.Tx) error {
 	return VerifyTable(ctx, tx, s.schema.Table(), s.schema.DescribeQuery(), s.schema.Columns())
 }
 
-// VerifyTable compares a live table, as describe lists it, with columns, and says what differs and why it matters.
+// VerifyTable compares a live table, as describe lists it, with columns, and says in a *TableError what differs and why it matters.
 func VerifyTable(ctx context.Context, tx wsql.ContextExecutor, table string, describe wsql.Query, columns []Column) error {
 	live := map[string]string{}
 	err := sqltx.Each(ctx, tx, describe, func(scan func(...any) error) error {
@@ -79,7 +78,7 @@ func VerifyTable(ctx context.Context, tx wsql.ContextExecutor, table string, des
 		return err
 	}
 	if len(live) == 0 {
-		return fmt.Errorf("table %s does not exist: run InitializeSchema or the dialect's DDL", table)
+		return &TableError{Table: table}
 	}
 
 	var differences []string
@@ -93,7 +92,7 @@ func VerifyTable(ctx context.Context, tx wsql.ContextExecutor, table string, des
 		}
 	}
 	if len(differences) > 0 {
-		return fmt.Errorf("table %s is not what the inbox needs: %s", table, strings.Join(differences, "; "))
+		return &TableError{Table: table, Differences: differences}
 	}
 	return nil
 }

@@ -33,6 +33,24 @@ func NewStore(db wsql.Beginner, schema inbox.Schema, queue Queue, logger watermi
 	return &Store{t}, nil
 }
 
+// WithTimeout returns a Store of the same queue whose transactions may take longer, or less long, than 5 s each. It is for operators who count or list
+// long backlogs. A timeout that is not positive is the default.
+func (s *Store) WithTimeout(timeout time.Duration) *Store {
+	queue := *s.queue
+	queue.timeout = defaultTimeout
+	if timeout > 0 {
+		queue.timeout = timeout
+	}
+	return &Store{queue.on(queue.runner.DB)}
+}
+
+// InitializeSchema creates the table of the queue and that of identities where they are missing, and verifies the first. It is safe to call again and
+// by many instances at once.
+func (s *Store) InitializeSchema(ctx context.Context) error { return s.queue.initialize(ctx) }
+
+// Verify compares the live table of the queue with what the dialect's DDL creates, and says what differs in an *inbox.TableError. It changes nothing.
+func (s *Store) Verify(ctx context.Context) error { return s.queue.verify(ctx) }
+
 // Filter selects messages. The zero value selects the first hundred.
 type Filter struct {
 	Consumer string  // empty: all

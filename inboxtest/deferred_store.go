@@ -19,6 +19,7 @@ var storeCases = []testCase{
 	{name: "D4_List", run: testList},
 	{name: "D4_LoadIsByteForByte", run: testLoad, variants: true},
 	{name: "D4_MaxMessageSize", run: testMaxMessageSize},
+	{name: "D4_Schema", run: testStoreSchema},
 }
 
 // receiverOf makes a Receiver of a consumer, which nobody need run.

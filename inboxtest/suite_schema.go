@@ -77,6 +77,7 @@ func ddlByHand(t *testing.T, f *fixture) {
 func missingTable(t *testing.T, f *fixture) {
 	c := f.consumer(t, inbox.Config{}, f.writes)
 	wantWords(t, c.inbox.Verify(context.Background()), "does not exist", "InitializeSchema", "DDL")
+	wantTableError(t, c.inbox.Verify(context.Background()), f.database.Schema("").Table(), true)
 
 	d := c.deliver(newMessage("m1"))
 	wantNack(t, d)
