@@ -20,7 +20,7 @@ import (
 
 // lab is an empty database with the tables of an inbox, and the test's own access to it.
 type lab struct {
-	*testing.T
+	testing.TB
 	databases.Database
 	dsn  string
 	db   *sql.DB
@@ -38,9 +38,9 @@ func onEach(t *testing.T, test func(l *lab)) {
 	}
 }
 
-func newLab(t *testing.T, d databases.Database) *lab {
+func newLab(t testing.TB, d databases.Database) *lab {
 	t.Helper()
-	l := &lab{T: t, Database: d, dsn: d.Create(t)}
+	l := &lab{TB: t, Database: d, dsn: d.Create(t)}
 	var err error
 	l.db, err = sql.Open(l.Driver, l.dsn)
 	require.NoError(t, err)
