@@ -20,6 +20,7 @@ type attempt struct {
 	timer    *time.Timer // calls cancel at the deadline
 	unwatch  func()      // ends the watch over a pgx connection
 	tx       wsql.Tx
+	began    time.Time // zero: no transaction is open
 	outbox   *outbox
 
 	committer StatementCommitter // nil: COMMIT is sent by itself
@@ -41,9 +42,13 @@ func (d *delivery) attempt() (outcome Outcome, err error) {
 	defer a.disarm()
 
 	start := time.Now()
-	if a.tx, err = d.inbox.runner.DB.BeginTx(a.ctx, d.inbox.config.TxOptions); err != nil {
+	a.tx, err = d.inbox.runner.DB.BeginTx(a.ctx, d.inbox.config.TxOptions)
+	d.report.BeginWait += time.Since(start)
+	if err != nil {
 		return 0, a.waitError(a.ctx, StageBegin, start, err)
 	}
+	a.began = time.Now()
+	defer a.over()
 	a.watchNative()
 	open := true
 	defer func() {
@@ -75,9 +80,9 @@ func (d *delivery) attempt() (outcome Outcome, err error) {
 		return outcome, nil
 	}
 
-	resolving := d.unresolved != nil
-	d.unresolved = nil // the row was not there, so the COMMIT before did not happen
-	if resolving {
+	if d.unresolved != nil {
+		d.unresolved = nil // the row was not there, so the COMMIT before did not happen
+		d.report.ResolvedRolledBack++
 		// The handler gets the whole time, not what is left of the resolution's.
 		a.deadline = time.Now().Add(d.inbox.config.TxTimeout)
 		if !a.timer.Reset(d.inbox.config.TxTimeout) {
@@ -91,6 +96,14 @@ func (d *delivery) attempt() (outcome Outcome, err error) {
 	}
 	open = false
 	return a.commit()
+}
+
+// over counts the time of a transaction that has ended.
+func (a *attempt) over() {
+	if !a.began.IsZero() {
+		a.report.InTransaction += time.Since(a.began)
+		a.began = time.Time{}
+	}
 }
 
 // watchNative closes the connection of a pgx transaction at the deadline, so that a handler that ignores its context holds no locks.
@@ -129,6 +142,7 @@ func (a *attempt) insert() (bool, error) {
 	ctx, cancel := context.WithDeadline(a.ctx, a.insertDeadline())
 	defer cancel()
 	start := time.Now()
+	defer func() { a.report.IdentityWait += time.Since(start) }()
 
 	a.row.Token = newToken()
 	query := a.inbox.config.Schema.InsertQuery(a.row)
@@ -195,6 +209,7 @@ func (a *attempt) compare() (Outcome, error) {
 	}
 	if a.unresolved != nil {
 		a.unresolved = nil
+		a.report.ResolvedCommitted++
 		a.inbox.logger.Info("Inbox resolved an uncertain commit: it was committed", a.logFields())
 		return Processed, nil
 	}
@@ -204,7 +219,10 @@ func (a *attempt) compare() (Outcome, error) {
 }
 
 func (a *attempt) mismatch(stored storedIdentity) (Outcome, error) {
-	a.unresolved = nil // whoever committed this identity, it was not this message
+	if a.unresolved != nil {
+		a.unresolved = nil // whoever committed this identity, it was not this message
+		a.report.ResolvedRolledBack++
+	}
 	a.report.Mismatch = true
 	mismatch := &MismatchError{
 		Consumer: a.row.Consumer,

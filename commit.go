@@ -86,6 +86,7 @@ func (a *attempt) uncertain(err error) error {
 }
 
 func (a *attempt) rollback() {
+	defer a.over()
 	a.disarm()
 	if err := a.inbox.runner.Rollback(a.tx, a.cancel); err != nil && !isEnded(err) {
 		// The server rolls back when the connection ends, so this changes nothing for the message.

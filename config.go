@@ -107,7 +107,7 @@ type Config struct {
 	// InstantAck. Default: commit, log and tell the Observer.
 	OnEarlyAck func(msg *message.Message) error
 
-	// Observer is told about every delivery. Default: none.
+	// Observer is told about every delivery. Package metrics has one for Prometheus. Default: none.
 	Observer Observer
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"maps"
 	"math/rand/v2"
 	"time"
@@ -51,16 +52,23 @@ func (i *Inbox) deliver(msg *message.Message, handler message.HandlerFunc) (outc
 }
 
 // content is what a handler may change of a message: middlewares that decrypt or decompress do. Each attempt must start from the
-// original. The bytes of the payload are not copied.
+// original. The bytes of the payload are not copied, but their sum tells whether they are the original's.
 type content struct {
 	uuid     string
 	payload  message.Payload
+	sum      uint64
 	metadata message.Metadata
 }
 
+// payloadSeed differs from process to process, and the sums never leave one.
+var payloadSeed = maphash.MakeSeed()
+
 func contentOf(msg *message.Message) content {
-	return content{msg.UUID, msg.Payload, maps.Clone(msg.Metadata)}
+	return content{msg.UUID, msg.Payload, maphash.Bytes(payloadSeed, msg.Payload), maps.Clone(msg.Metadata)}
 }
+
+// spoilt tells that a handler wrote into the bytes of the payload, so that the original is not there for another attempt.
+func (c content) spoilt() bool { return maphash.Bytes(payloadSeed, c.payload) != c.sum }
 
 func (c content) restore(msg *message.Message) {
 	msg.UUID, msg.Payload, msg.Metadata = c.uuid, c.payload, maps.Clone(c.metadata)
@@ -81,6 +89,7 @@ func (c content) leave(msg *message.Message) {
 // runtime.Goexit looks to it like nothing at all.
 func (d *delivery) end(outcome *Outcome, err *error) {
 	if !d.returned || *err != nil {
+		d.refuseSpoilt(err)
 		d.content.leave(d.msg)
 		d.leaveContext()
 	}
@@ -105,14 +114,38 @@ func (d *delivery) end(outcome *Outcome, err *error) {
 	d.msg.Nack()
 }
 
+// refuseSpoilt keeps a Retry and a poison queue outside from taking a payload that the handler wrote into for the one that came.
+func (d *delivery) refuseSpoilt(err *error) {
+	if d.report.HandlerRuns == 0 || errors.Is(*err, ErrPayloadChanged) || !d.content.spoilt() {
+		return
+	}
+	cause := *err
+	if cause == nil { // it panicked
+		cause = errors.New("the handler did not return")
+	}
+	*err = d.fail(StageHandler, fmt.Errorf("%w: %w", ErrPayloadChanged, cause))
+	d.inbox.logger.Error("Handler wrote into the payload of a message and then failed", *err, d.logFields())
+}
+
 // observe keeps a panic of the Observer from the message: its transaction has ended, and a queue must get its claim back.
 func (d *delivery) observe() {
-	defer func() {
-		if cause := recover(); cause != nil {
-			d.inbox.logger.Error("Observer panicked", fmt.Errorf("%v", cause), d.logFields())
-		}
-	}()
+	defer d.survive()
 	d.inbox.config.Observer.ObserveDelivery(d.report)
+}
+
+func (d *delivery) observeStart() {
+	if d.inbox.starts == nil {
+		return
+	}
+	defer d.survive()
+	d.inbox.starts.ObserveStart(d.report.Consumer)
+}
+
+// survive must be deferred.
+func (d *delivery) survive() {
+	if cause := recover(); cause != nil {
+		d.inbox.logger.Error("Observer panicked", fmt.Errorf("%v", cause), d.logFields())
+	}
 }
 
 // leaveContext takes back what a handler stored in the message's context for its success, such as the status code with which watermill-http

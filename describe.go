@@ -16,6 +16,7 @@ func (d *delivery) describe() error {
 		return d.fail(StageIdentity, err)
 	}
 	d.report.Consumer = d.row.Consumer
+	d.observeStart()
 	if h := holderFromContext(d.entry); h != nil && h.msg == d.msg && h.open() != nil {
 		return d.fail(StageIdentity, fmt.Errorf("%w (the outer consumer is %q)", ErrNested, h.row.Consumer))
 	}

@@ -15,6 +15,9 @@ func (a *attempt) run() error {
 	if err := a.entry.Err(); err != nil && a.inbox.config.HandlerContext == Cancellable {
 		return a.fail(StageHandler, fmt.Errorf("the message's context has ended: %w", err))
 	}
+	if a.report.HandlerRuns > 0 && a.content.spoilt() {
+		return a.fail(StageHandler, fmt.Errorf("%w: the transaction of its first run was not committed", ErrPayloadChanged))
+	}
 	h := &holder{inbox: a.inbox, msg: a.msg, row: a.row, tx: a.tx, publish: a.publishFromHandler}
 	a.outbox = &outbox{config: &a.inbox.config, tx: a.tx, incoming: a.msg}
 

@@ -63,6 +63,10 @@ var (
 	// The writes of the failed run would be committed with those of the second.
 	ErrRetryInside = errors.New("handler ran twice in one transaction: move the Retry middleware outside the inbox")
 
+	// ErrPayloadChanged: the handler failed after it had written into the bytes of Message.Payload, so only the broker has the original. A
+	// handler that decrypts or decompresses must assign a new slice.
+	ErrPayloadChanged = errors.New("handler changed the bytes of the payload and failed: assign a new slice to the message's Payload instead")
+
 	// ErrForwardsToReceiver: the Inbox stands around a handler that forwards into a deferred.Receiver. It belongs to the handler
 	// that processes what the Receiver stored.
 	ErrForwardsToReceiver = errors.New("inbox around a handler that forwards to a Receiver: add it to the handler that processes the stored messages, not to the router")
@@ -201,7 +205,7 @@ func isPermanent(err error) bool {
 
 // isMisuse tells errors that only a change of the program or its configuration removes.
 func isMisuse(err error) bool {
-	return isAny(err, ErrNoConsumer, ErrConsumerShared, ErrNoTransaction, ErrNoOutbox, ErrNoPublishTopic, ErrClaimConsumer, ErrRetryInside, ErrNested, ErrForwardsToReceiver)
+	return isAny(err, ErrNoConsumer, ErrConsumerShared, ErrNoTransaction, ErrNoOutbox, ErrNoPublishTopic, ErrClaimConsumer, ErrRetryInside, ErrNested, ErrForwardsToReceiver, ErrPayloadChanged)
 }
 
 func isTransient(err error) bool {

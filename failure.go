@@ -40,6 +40,9 @@ func (a *attempt) ended(stage Stage, cause error) error {
 func (a *attempt) handlerError(err error) error {
 	a.report.Stage = StageHandler
 	if isEnded(err) {
+		if a.connected() {
+			return err // of another transaction of the handler's
+		}
 		return a.ended(StageHandler, err)
 	}
 	switch a.inbox.config.Schema.Classify(err) {
@@ -65,7 +68,7 @@ func (a *attempt) afterEnd(err error) error {
 	return a.fail(StageHandler, fmt.Errorf("%w; the message's context had ended: %w", err, ended))
 }
 
-// connected asks whether the connection of the transaction still answers.
+// connected asks whether the transaction is open and its connection answers.
 func (a *attempt) connected() bool {
 	ctx, cancel := context.WithTimeout(a.ctx, a.inbox.config.CommitTimeout)
 	defer cancel()

@@ -21,6 +21,7 @@ type Inbox struct {
 	store   store
 	checker TransactionChecker // nil: not needed, or switched off
 	noWait  NoWaitInserter     // nil: wait
+	starts  StartObserver      // nil: the Observer need not know
 	logger  watermill.LoggerAdapter
 
 	// handlerName is the first handler seen by an Inbox with a fixed consumer.
@@ -59,6 +60,7 @@ func New(db wsql.Beginner, config Config, logger watermill.LoggerAdapter) (*Inbo
 	if inserter, ok := config.Schema.(NoWaitInserter); ok && config.NoWait {
 		i.noWait = inserter
 	}
+	i.starts, _ = config.Observer.(StartObserver)
 
 	if err := i.probeOutbox(); err != nil {
 		return nil, fmt.Errorf("inbox: invalid config: Outbox: %w", err)
@@ -74,7 +76,8 @@ func New(db wsql.Beginner, config Config, logger watermill.LoggerAdapter) (*Inbo
 }
 
 // InitializeSchema creates the table of identities if it is missing and then verifies it. It is safe to call again and by many
-// instances at once. It must not run in a message's transaction.
+// instances at once. It must not run in a message's transaction. The time limits of the DSN hold for it, too: with a short lock_timeout or readTimeout it can
+// fail while another instance is at it, and succeeds when called again.
 func (i *Inbox) InitializeSchema(ctx context.Context) error {
 	err := i.retryConflicts(ctx, func() error {
 		return i.runner.InTx(ctx, nil, func(tx wsql.Tx) error { return i.store.initialize(ctx, tx) })

@@ -39,6 +39,13 @@ type Observer interface {
 	ObserveDelivery(report DeliveryReport)
 }
 
+// StartObserver is an optional interface of an Observer, for gauges of what is in flight.
+type StartObserver interface {
+	// ObserveStart is called at the beginning of a delivery, as soon as its consumer is known. ObserveDelivery follows at its end, with the
+	// same consumer; where a report has no consumer, the delivery was not announced.
+	ObserveStart(consumer string)
+}
+
 // DeliveryReport describes one finished delivery.
 type DeliveryReport struct {
 	// Consumer is empty if the delivery failed before it was known.
@@ -62,6 +69,17 @@ type DeliveryReport struct {
 	// Duration is the time from the start of the delivery to its end.
 	Duration time.Duration
 
+	// BeginWait is how long BEGIN took in all attempts: the waits for a connection of the pool and, where there is one writer, for its transactions.
+	BeginWait time.Duration
+
+	// IdentityWait is how long the inserts of the identity took in all attempts. While another transaction holds the identity they wait for its end;
+	// otherwise this is one round trip.
+	IdentityWait time.Duration
+
+	// InTransaction is how long transactions were open, from BEGIN to the end of COMMIT or ROLLBACK, all attempts together. It includes
+	// IdentityWait, not BeginWait.
+	InTransaction time.Duration
+
 	// HandlerRuns counts the runs of the handler in this delivery.
 	HandlerRuns int
 
@@ -70,6 +88,10 @@ type DeliveryReport struct {
 
 	// UncertainCommits counts the COMMITs that got no clear answer.
 	UncertainCommits int
+
+	// ResolvedCommitted and ResolvedRolledBack count those of them that were found out to have happened, and not to have. One more than these at
+	// most is uncertain: the last, and then Err is ErrCommitUncertain.
+	ResolvedCommitted, ResolvedRolledBack int
 
 	// EarlyAck tells that the message was acked before its transaction was committed.
 	EarlyAck bool

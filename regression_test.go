@@ -10,6 +10,7 @@ import (
 
 	wsql "github.com/ThreeDotsLabs/watermill-sql/v4/pkg/sql"
 	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/ThreeDotsLabs/watermill/message/router/middleware"
 	"github.com/stretchr/testify/require"
 
 	"github.com/watermill-inbox/inbox"
@@ -119,16 +120,29 @@ func TestRecoveredPanicOfPublisherIsNotCommitted(t *testing.T) {
 	d.want(t, 0, 0, 0)
 }
 
-// busy is what SQLite says when another connection writes.
-type busy struct{}
-
-func (busy) Error() string { return "database is locked" }
-func (busy) Code() int     { return 5 }
+// busyError makes SQLite say that another connection writes.
+func busyError(t *testing.T) error {
+	t.Helper()
+	dsn := "file:" + filepath.Join(t.TempDir(), "busy.db") + "?_txlock=immediate"
+	var dbs [2]*sql.DB
+	for n := range dbs {
+		db, err := sql.Open("sqlite", dsn)
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, db.Close()) })
+		dbs[n] = db
+	}
+	writer, err := dbs[0].Begin()
+	require.NoError(t, err)
+	_, err = dbs[1].Begin()
+	require.ErrorContains(t, err, "SQLITE_BUSY")
+	require.NoError(t, writer.Rollback())
+	return err
+}
 
 // A further attempt in this process got the message as the one before had left it.
 func TestFurtherAttemptStartsFromTheOriginalMessage(t *testing.T) {
 	d := newDesk(t, inbox.Config{})
-	attempts := 0
+	attempts, busy := 0, busyError(t)
 	handler := d.Middleware(func(msg *message.Message) ([]*message.Message, error) {
 		require.Equal(t, "m1", msg.UUID)
 		require.Equal(t, "zipped", string(msg.Payload))
@@ -137,7 +151,7 @@ func TestFurtherAttemptStartsFromTheOriginalMessage(t *testing.T) {
 		delete(msg.Metadata, "encoding")
 		msg.Metadata.Set("seen", "yes")
 		if attempts++; attempts < 3 {
-			return nil, busy{}
+			return nil, busy
 		}
 		return nil, write(msg.Context(), msg.Payload)
 	})
@@ -237,5 +251,80 @@ func TestHiddenPanicIsRolledBack(t *testing.T) {
 	})
 	_, err := handler(message.NewMessage("m1", nil))
 	require.ErrorContains(t, err, "panicked")
+	d.want(t, 0, 0, 0)
+}
+
+// A handler that decrypted in place got its own output when the message was tried again, and a Retry outside stored the sum of it, so that the
+// redelivery of the original was a mismatch.
+func TestPayloadChangedInPlaceIsNotTriedAgain(t *testing.T) {
+	busy := busyError(t)
+	for name, failure := range map[string]error{"own error": errors.New("no ink"), "conflict": busy, "panic": nil} {
+		t.Run(name, func(t *testing.T) {
+			d := newDesk(t, inbox.Config{})
+			attempts := 0
+			handler := middleware.Recoverer(d.Middleware(func(msg *message.Message) ([]*message.Message, error) {
+				attempts++
+				copy(msg.Payload, "plain!")
+				if err := write(msg.Context(), msg.Payload); err != nil || attempts > 1 {
+					return nil, err
+				}
+				if failure == nil {
+					panic("no ink")
+				}
+				return nil, failure
+			}))
+			_, err := handler(message.NewMessage("m1", []byte("zipped")))
+			require.Equal(t, 1, attempts)
+			require.ErrorIs(t, d.reports[0].Err, inbox.ErrPayloadChanged)
+			d.want(t, 0, 0, 0)
+			if failure != nil {
+				require.ErrorIs(t, err, inbox.ErrPayloadChanged)
+				require.False(t, inbox.IsRetryable(err), "the original is with the broker")
+				require.False(t, inbox.IsPoison(err), "the poison queue would get the damaged payload")
+			}
+
+			_, err = handler(message.NewMessage("m1", []byte("zipped")))
+			require.NoError(t, err, "a run that succeeds may leave the payload as it likes")
+			d.want(t, 1, 1, 0)
+		})
+	}
+}
+
+// codedError is an error of some other system.
+type codedError struct{}
+
+func (codedError) Error() string { return "payment provider: declined" }
+func (codedError) Code() int     { return 5 }
+
+// Any error with a code was taken for SQLite's, so that a declined payment was a busy database and never poison.
+func TestOnlyErrorsOfTheDriverAreSQLites(t *testing.T) {
+	d := newDesk(t, inbox.Config{})
+	attempts := 0
+	_, err := d.Process(message.NewMessage("m1", nil), func(ctx context.Context) error {
+		attempts++
+		return errors.Join(write(ctx, nil), codedError{})
+	})
+	require.ErrorIs(t, err, codedError{})
+	require.True(t, inbox.IsPoison(err))
+	require.Equal(t, 1, attempts)
+	d.want(t, 0, 0, 0)
+}
+
+// The error of another transaction that the handler had closed twice was taken for the end of the inbox's own.
+func TestEndOfAnotherTransactionIsTheHandlersError(t *testing.T) {
+	d := newDesk(t, inbox.Config{})
+	_, err := d.Process(message.NewMessage("m1", nil), func(ctx context.Context) error {
+		return errors.Join(write(ctx, nil), sql.ErrTxDone)
+	})
+	require.ErrorIs(t, err, sql.ErrTxDone)
+	require.NotErrorIs(t, err, inbox.ErrTransactionLost)
+	require.True(t, inbox.IsPoison(err))
+	d.want(t, 0, 0, 0)
+
+	_, err = d.Process(message.NewMessage("m2", nil), func(ctx context.Context) error {
+		tx, _ := inbox.StdTxFromContext(ctx)
+		return errors.Join(tx.Rollback(), write(ctx, nil))
+	})
+	require.ErrorIs(t, err, inbox.ErrTransactionLost)
 	d.want(t, 0, 0, 0)
 }

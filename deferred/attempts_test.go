@@ -2,6 +2,7 @@ package deferred_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -72,4 +73,18 @@ func TestObserverPanicsAndTheClaimEnds(t *testing.T) {
 	require.Eventually(t, func() bool { return count("SELECT COUNT(*) FROM inbox_pending") == 0 }, 20*time.Second, 10*time.Millisecond)
 	require.Equal(t, 1, count("SELECT COUNT(*) FROM inbox_messages"))
 	require.Empty(t, observer.observed)
+}
+
+// Whether a handler had acked its message itself was asked when that ack had been noticed. By then the delivery could have failed, and the ack counted as
+// one that came after it: the message was removed without its effect.
+func TestAckedByTheHandlerAndFailedIsKept(t *testing.T) {
+	runs := make(chan struct{}, 100)
+	count := worker(t, inbox.Config{}, func(msg *message.Message) ([]*message.Message, error) {
+		runs <- struct{}{}
+		msg.Ack()
+		return nil, errors.New("no ink")
+	})
+	require.Eventually(t, func() bool { return count("SELECT COUNT(*) FROM inbox_pending WHERE state = 4") == 1 }, 20*time.Second, 10*time.Millisecond)
+	require.Len(t, runs, 3)
+	require.Zero(t, count("SELECT COUNT(*) FROM inbox_messages"))
 }

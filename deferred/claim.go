@@ -27,6 +27,7 @@ type claim struct {
 	holders   int           // deliveries through an Inbox that have not returned
 	released  chan struct{} // closed when the last of them has
 	completed bool          // the row went with a committed transaction
+	early     bool          // the message was acked before a delivery ended
 	err       error         // of the last delivery
 	lost      bool
 	missed    bool      // a renewal did not find the row
@@ -51,6 +52,11 @@ func (c *claim) Hold() {
 func (c *claim) Release(committed bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	select {
+	case <-c.msg.Acked():
+		c.early = true
+	default:
+	}
 	c.completed = c.completed || committed
 	c.err = err
 	if c.holders--; c.holders == 0 {
@@ -87,6 +93,13 @@ func (c *claim) outcome() (completed, lost bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.completed, c.lost, c.err
+}
+
+// ackedEarly tells that the handler, or a middleware before it, acked the message before its effect could be committed.
+func (c *claim) ackedEarly() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.early
 }
 
 func (c *claim) recordError(err error) {

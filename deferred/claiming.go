@@ -22,13 +22,14 @@ func (s *subscription) recheckWaiting() time.Duration { return s.config.Lease }
 func (s *subscription) claim(state State, limit int) (claimed int, more bool, err error) {
 	var (
 		claims []*claim
+		buried int
 		sent   time.Time
 	)
 	err = s.queue.retryConflicts(s.ctx, func() error {
 		token := newToken()
-		sent, claims, more = time.Now(), nil, false
+		sent, claims, buried, more = time.Now(), nil, 0, false
 		err := s.queue.once(context.WithoutCancel(s.ctx), func(ctx context.Context, tx wsql.Tx) (err error) {
-			claims, more, err = s.claimIn(ctx, tx, state, limit, token)
+			claims, buried, more, err = s.claimIn(ctx, tx, state, limit, token)
 			return err
 		})
 		if err != nil && len(claims) > 0 {
@@ -50,6 +51,8 @@ func (s *subscription) claim(state State, limit int) (claimed int, more bool, er
 		c.msg.SetContext(ctx)
 		inbox.SetClaim(c.msg, c)
 	}
+	s.observe(Claimed, len(claims)) // before they are served, so that what becomes of them is told afterwards
+	s.observe(Died, buried)
 	s.add(claims, state == StateSuspect && len(claims) > 0)
 	return len(claims), more, nil
 }
@@ -60,21 +63,21 @@ func (s *subscription) noSuspects() {
 	s.suspectDue = false
 }
 
-func (s *subscription) claimIn(ctx context.Context, tx wsql.Tx, state State, limit int, token int64) (claims []*claim, more bool, err error) {
+func (s *subscription) claimIn(ctx context.Context, tx wsql.Tx, state State, limit int, token int64) (claims []*claim, buried int, more bool, err error) {
 	before := []wsql.Query{s.queue.ClaimFirst(s.config.Queue)}
 	for _, doubtful := range s.doubtful {
 		before = append(before, s.queue.undo(s.config.Consumer, s.topic, doubtful))
 	}
 	if err := run(ctx, tx, before...); err != nil {
-		return nil, false, err
+		return nil, 0, false, err
 	}
 	found, err := s.readDue(ctx, tx, state, limit, token)
 	if err != nil || len(found) == 0 {
-		return nil, false, err
+		return nil, 0, false, err
 	}
 	behind, err := s.behind(ctx, tx, found)
 	if err != nil {
-		return nil, false, err
+		return nil, 0, false, err
 	}
 
 	var claimed, unreadable []int64
@@ -92,7 +95,7 @@ func (s *subscription) claimIn(ctx context.Context, tx wsql.Tx, state State, lim
 		s.queue.move(behind, StateWaiting, s.recheckWaiting()),
 		s.queue.statements.claim(claimed, token, s.config.Lease),
 	)
-	return claims, len(found) == limit, err
+	return claims, len(unreadable), len(found) == limit, err
 }
 
 // readDue locks and reads messages. One that cannot be read is kept out of the way of the others.

@@ -88,6 +88,13 @@ type Dialect interface {
 	OneWriter() bool
 }
 
+// SortAvoider is an optional interface of a Dialect, for planners that take no hint of an index.
+type SortAvoider interface {
+	// AvoidSort is a statement after which, until the end of the transaction, rows that an index has in order are read from that index.
+	// Without it a planner that knows little of a table may read and sort all messages of a consumer to count a few.
+	AvoidSort() wsql.Query
+}
+
 // mistake is an error about a field of a configuration, which its text begins with.
 func mistake(format string, args ...any) error { return fmt.Errorf(format, args...) }
 

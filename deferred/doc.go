@@ -31,6 +31,7 @@
 //	dead       Nobody tries it any more: MaxAttempts is reached (attempts of workers that disappeared included), the message itself is at fault (no identity, or that
 //	           of another message), or its row cannot be read. It stays, with reason and last error, until Store.Redrive makes it pending again, under
 //	           the same identity and with all its attempts, or Store.Discard removes it.
+//	stripped   Dead for so long that retention removed payload and metadata. It can only be discarded.
 //	processed  Effect, identity and outgoing messages are committed. The row went in the same transaction, so its payload is gone; the identity in
 //	           inbox_messages remains, and recognises repetitions.
 //
@@ -39,7 +40,7 @@
 // # What the early ack transfers
 //
 // From the ack on the broker has forgotten the message. Its disk, its backups and its retention do not protect it any more, but those of the database; its
-// dead-letter queue does not see it, so watch Count.Dead; its backlog does not show it, so watch Count.Oldest.
+// dead-letter queue does not see it, so watch Count.Dead; its backlog does not show it, so watch Count.Overdue and Count.Oldest. Package metrics exposes them to Prometheus.
 //
 // What a Receiver can never store (IsPoison is true for its error) is not transferred: the Router nacks it, and brokers without a limit of
 // deliveries deliver it forever. The Router publishes after all middlewares, so a poison queue among them does not see the error. Wrap the Receiver in a publisher

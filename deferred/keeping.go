@@ -230,6 +230,7 @@ func (c *claim) loseUnlessSettled() {
 	}
 	c.subscription.logger.Error("Lease of a message is lost: its handler's context ends", nil, c.fields())
 	c.lose()
+	c.subscription.observe(LeaseLost, 1)
 }
 
 func (s *subscription) serves(c *claim) bool {
@@ -265,6 +266,8 @@ func (k *keeper) sweep(ctx context.Context, sub *subscription) bool {
 		k.failed(ctx, "look for lost claims", err)
 		return true
 	}
+	sub.observe(Deserted, sweep.deserted)
+	sub.observe(Died, sweep.buried)
 	if sweep.suspects {
 		sub.suspectsFound()
 	}
@@ -297,6 +300,8 @@ type sweep struct {
 	queue    *table // on the keeper's connection
 	moved    int    // the greatest number of messages that one of its statements moved
 	suspects bool   // there are some
+	deserted int    // how many it made suspects
+	buried   int    // how many it made dead
 }
 
 func (s *sweep) inTx(ctx context.Context, tx wsql.Tx) error {
@@ -350,6 +355,7 @@ func (s *sweep) lostClaims(ctx context.Context, tx wsql.Tx) (int, error) {
 	if err := run(ctx, tx, s.queue.bury(dead, reasonCrashed), s.queue.move(suspects, StateSuspect, 0)); err != nil {
 		return 0, err
 	}
+	s.deserted, s.buried = len(suspects), len(dead)
 	for _, key := range keys {
 		if err := s.queue.promoteFirst(ctx, tx, s.config.Consumer, s.topic, key, true); err != nil {
 			return 0, err

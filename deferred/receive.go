@@ -109,6 +109,7 @@ type reception struct {
 	messages []*message.Message
 	outcomes []ReceiveOutcome
 	errs     []error
+	held     map[string]bool // ordering keys with a message that the database did not store
 }
 
 // item is one message of a reception that may be stored.
@@ -126,7 +127,7 @@ func (r *Receiver) Receive(ctx context.Context, topic string, messages ...*messa
 	}
 	rec := &reception{
 		Receiver: r, ctx: ctx, topic: topic, messages: messages,
-		outcomes: make([]ReceiveOutcome, len(messages)), errs: make([]error, len(messages)),
+		outcomes: make([]ReceiveOutcome, len(messages)), errs: make([]error, len(messages)), held: map[string]bool{},
 	}
 	for _, chunk := range chunks(rec.items()) {
 		rec.store(chunk)
@@ -243,6 +244,7 @@ func (r *reception) store(chunk []*item) {
 	if !slices.ContainsFunc(chunk, func(it *item) bool { return it.orderingKey != "" }) {
 		slices.SortFunc(chunk, func(a, b *item) int { return cmp.Or(cmp.Compare(a.Producer, b.Producer), cmp.Compare(a.ID, b.ID)) })
 	}
+	chunk = slices.DeleteFunc(chunk, r.mustWait)
 	err := r.storeOnce(chunk)
 	if err == nil {
 		return
@@ -254,14 +256,31 @@ func (r *reception) store(chunk []*item) {
 		return
 	}
 	for _, it := range chunk {
+		if r.mustWait(it) {
+			continue
+		}
 		if err := r.storeOnce([]*item{it}); err != nil {
 			r.failed(it, err)
 		}
 	}
 }
 
+var errBehind = errors.New("an earlier message with its ordering key was not stored")
+
+// mustWait refuses a message that would overtake one that is still to be stored.
+func (r *reception) mustWait(it *item) bool {
+	if !r.held[it.orderingKey] {
+		return false
+	}
+	r.failed(it, errBehind)
+	return true
+}
+
 // failed refuses a message because of the database, which is never the message's fault.
 func (r *reception) failed(it *item, err error) {
+	if it.orderingKey != "" {
+		r.held[it.orderingKey] = true
+	}
 	err = &inbox.Error{
 		Consumer: it.Consumer, Identity: inbox.Identity{Producer: it.Producer, ID: it.ID},
 		Stage: inbox.StageReceive, Err: err,
@@ -273,6 +292,9 @@ func (r *reception) failed(it *item, err error) {
 
 // storeOnce writes messages and reads what became of each. It is safe to repeat, which is how a COMMIT without an answer is resolved.
 func (r *reception) storeOnce(chunk []*item) error {
+	if len(chunk) == 0 {
+		return nil
+	}
 	stored := make([]storedMessage, len(chunk))
 	for n, it := range chunk {
 		stored[n] = it.storedMessage

@@ -10,17 +10,6 @@ import (
 	"github.com/watermill-inbox/inbox/internal/sqltx"
 )
 
-// poolSize returns how many connections the pool may have, 0 if that is not bounded or not known.
-func poolSize(db wsql.Beginner) int {
-	switch pool := sqltx.Unwrap(db).(type) {
-	case *sql.DB:
-		return pool.Stats().MaxOpenConnections
-	case *pgxpool.Pool:
-		return int(pool.Config().MaxConns)
-	}
-	return 0
-}
-
 // reserve takes a connection out of the pool, so that handlers that use all others cannot keep leases from being renewed. Of a pool that it does not
 // know it returns the pool.
 func reserve(ctx context.Context, db wsql.Beginner) (wsql.Beginner, func(), error) {

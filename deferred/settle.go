@@ -24,10 +24,11 @@ const (
 )
 
 // settle does with the row what the handler's end means. A message that an Inbox committed has none any more.
-func (s *subscription) settle(c *claim, early bool) {
+func (s *subscription) settle(c *claim) {
 	completed, lost, err := c.outcome()
 	switch {
 	case completed:
+		s.observe(Completed, 1)
 		s.promoteNext(c.orderingKey)
 		return
 	case lost:
@@ -36,8 +37,8 @@ func (s *subscription) settle(c *claim, early bool) {
 	}
 	select {
 	case <-c.msg.Acked():
-		if !early || err == nil {
-			s.change(c, "remove", s.queue.remove(c))
+		if err == nil || !c.ackedEarly() {
+			s.change(c, Completed, "remove", s.queue.remove(c))
 			s.promoteNext(c.orderingKey)
 			return
 		}
@@ -54,23 +55,26 @@ func (s *subscription) fail(c *claim, err error) {
 		lastError = err.Error()
 	}
 	lastError = printable(lastError, maxErrorLength)
+	if errors.Is(err, inbox.ErrClaimLost) { // the Inbox noticed before a renewal could, and there is nothing to release
+		s.observe(LeaseLost, 1)
+	}
 	switch {
 	case inbox.IsPoison(err) && !inbox.IsRetryable(err):
 		s.kill(c, reasonRefused, lastError)
 	case s.ctx.Err() != nil || s.isInnocent(err):
-		s.change(c, "release", s.queue.release(c, -1, s.config.backoff(max(1, c.attempts-1)), lastError))
+		s.change(c, GivenBack, "release", s.queue.release(c, -1, s.config.backoff(max(1, c.attempts-1)), lastError))
 	case s.config.MaxAttempts > 0 && c.attempts >= s.config.MaxAttempts:
 		s.kill(c, reasonExhausted, lastError)
 	default:
 		wait := s.config.backoff(c.attempts)
-		s.change(c, "release", s.queue.release(c, 0, wait, lastError))
+		s.change(c, Retried, "release", s.queue.release(c, 0, wait, lastError))
 		s.logger.Debug("Deferred message failed and is tried again", c.fields().Add(watermill.LogFields{"err": lastError, "wait": wait.String()}))
 	}
 }
 
 func (s *subscription) kill(c *claim, reason, lastError string) {
 	s.logger.Error("Deferred message is dead: redrive or discard it", errors.New(lastError), c.fields().Add(watermill.LogFields{"reason": reason}))
-	s.change(c, "kill", s.queue.kill(c, reason, lastError))
+	s.change(c, Died, "kill", s.queue.kill(c, reason, lastError))
 	if s.config.DeadLetsGo {
 		s.promoteNext(c.orderingKey)
 	}
@@ -101,11 +105,11 @@ func (s *subscription) giveBack(c *claim) {
 	if completed, lost, _ := c.outcome(); completed || lost {
 		return
 	}
-	s.change(c, "give back", s.queue.release(c, -1, 0, ""))
+	s.change(c, GivenBack, "give back", s.queue.release(c, -1, 0, ""))
 }
 
 // change changes the row of a claim, and tries that again until the lease is over: then the message is claimed again anyway.
-func (s *subscription) change(c *claim, what string, query wsql.Query) {
+func (s *subscription) change(c *claim, event Event, what string, query wsql.Query) {
 	ctx, cancel := context.WithTimeout(context.Background(), s.config.Lease)
 	defer cancel()
 	var affected int64
@@ -119,6 +123,8 @@ func (s *subscription) change(c *claim, what string, query wsql.Query) {
 	case affected == 0:
 		// Lost, or done by a transaction whose COMMIT got no answer.
 		s.logger.Debug(fmt.Sprintf("Nothing to %s: the claim is over", what), c.fields())
+	default:
+		s.observe(event, 1)
 	}
 }
 

@@ -29,6 +29,9 @@ const (
 
 	// StateDead: not tried again until an operator redrives or discards it.
 	StateDead State = 4
+
+	// StateStripped: dead too, but payload and metadata are removed, so that it can only be discarded.
+	StateStripped State = 5
 )
 
 // String returns the name of the state.
@@ -44,6 +47,8 @@ func (s State) String() string {
 		return "waiting"
 	case StateDead:
 		return "dead"
+	case StateStripped:
+		return "stripped"
 	}
 	return "state " + strconv.Itoa(int(s))
 }
@@ -213,7 +218,7 @@ func (s statements) behind(seqs []int64, deadLetsGo bool) wsql.Query {
 	t := s.text(768).add("SELECT c.seq FROM ", s.tableName(), " c WHERE c.ordering_key <> ", literal(""), " AND c.seq IN ").list(seqs)
 	t.add(" AND (EXISTS (SELECT 1 FROM ", s.tableName(), " e WHERE e.consumer = c.consumer AND e.topic = c.topic AND e.ordering_key = c.ordering_key AND e.ordering_key <> ", literal(""), " AND e.seq < c.seq")
 	if deadLetsGo {
-		t.add(" AND e.state <> ", StateDead)
+		t.add(" AND e.state < ", StateDead)
 	}
 	return t.add(") OR EXISTS (SELECT 1 FROM ", s.tableName(), " e WHERE e.consumer = c.consumer AND e.topic = c.topic AND e.ordering_key = c.ordering_key AND e.ordering_key <> ", literal(""),
 		" AND e.seq <> c.seq AND e.state = ", StateClaimed, "))").query()
@@ -317,7 +322,7 @@ func (s statements) first(consumer, topic, orderingKey string, deadLetsGo bool) 
 	t := s.text(512).add("SELECT MIN(seq) FROM ", s.tableName(), " WHERE consumer = ", literal(consumer), " AND topic = ", literal(topic),
 		" AND ordering_key = ", literal(orderingKey), " AND ordering_key <> ", literal(""))
 	if deadLetsGo {
-		t.add(" AND state <> ", StateDead)
+		t.add(" AND state < ", StateDead)
 	}
 	return t.query()
 }

@@ -51,65 +51,6 @@ func (s *Store) InitializeSchema(ctx context.Context) error { return s.queue.ini
 // Verify compares the live table of the queue with what the dialect's DDL creates, and says what differs in an *inbox.TableError. It changes nothing.
 func (s *Store) Verify(ctx context.Context) error { return s.queue.verify(ctx) }
 
-// Count is how many messages of one consumer and topic are in each state, whether anybody runs that consumer or not.
-type Count struct {
-	Consumer string
-	Topic    string
-
-	Pending, Suspect, Claimed, Waiting, Dead int64
-
-	// Oldest is the age of the oldest message that is not dead, counted from its reception; zero if there is none. It is the number to
-	// watch: it grows when a consumer does not keep up, or does not run.
-	Oldest time.Duration
-}
-
-// Count returns the counts of all consumers and topics that have messages, by the database's clock. It reads an index, but all of it.
-func (s *Store) Count(ctx context.Context) ([]Count, error) {
-	var counts []Count
-	err := s.queue.read(ctx, func(ctx context.Context, tx wsql.Tx) error {
-		counts = nil
-		var last *Count
-		return sqltx.Each(ctx, tx, s.queue.counts(), func(scan func(...any) error) error {
-			var (
-				consumer, topic []byte
-				state           State
-				n, age          int64
-			)
-			if err := scan(&consumer, &topic, &state, &n, &age); err != nil {
-				return err
-			}
-			if last == nil || last.Consumer != string(consumer) || last.Topic != string(topic) {
-				counts = append(counts, Count{Consumer: string(consumer), Topic: string(topic)})
-				last = &counts[len(counts)-1]
-			}
-			last.add(state, n, time.Duration(age)*time.Microsecond)
-			return nil
-		})
-	})
-	if err != nil {
-		return nil, fmt.Errorf("deferred: count: %w", err)
-	}
-	return counts, nil
-}
-
-func (c *Count) add(state State, n int64, oldest time.Duration) {
-	switch state {
-	case StatePending:
-		c.Pending = n
-	case StateSuspect:
-		c.Suspect = n
-	case StateClaimed:
-		c.Claimed = n
-	case StateWaiting:
-		c.Waiting = n
-	case StateDead:
-		c.Dead = n
-	}
-	if state != StateDead {
-		c.Oldest = max(c.Oldest, oldest)
-	}
-}
-
 // Filter selects messages. The zero value selects the first hundred.
 type Filter struct {
 	Consumer string  // empty: all
@@ -200,14 +141,15 @@ func (s *Store) Load(ctx context.Context, number int64) (*message.Message, error
 	return msg, nil
 }
 
-// NotDeadError lists messages that could not be redriven or discarded, because they are not dead: processed, removed or still alive. Nothing was changed.
+// NotDeadError lists messages that could not be redriven or discarded, because they are not dead: processed, removed or still alive. Redrive refuses stripped
+// messages, too. Nothing was changed.
 type NotDeadError struct {
 	Numbers []int64
 }
 
 // Error lists the numbers.
 func (e *NotDeadError) Error() string {
-	return fmt.Sprintf("messages %v are not dead: processed, removed or still alive", e.Numbers)
+	return fmt.Sprintf("messages %v are not dead: processed, removed or still alive, or without a payload to be handled again", e.Numbers)
 }
 
 // Redrive makes dead messages pending again: same identity, no attempts. If one of them is not dead, nothing is changed and the error is a
@@ -217,7 +159,7 @@ func (s *Store) Redrive(ctx context.Context, numbers ...int64) error {
 		return nil
 	}
 	err := s.queue.repeat(ctx, func(ctx context.Context, tx wsql.Tx) error {
-		if _, err := s.dead(ctx, tx, numbers); err != nil {
+		if _, err := s.dead(ctx, tx, numbers, StateDead); err != nil {
 			return err
 		}
 		return run(ctx, tx, s.queue.redrive(numbers))
@@ -235,7 +177,7 @@ func (s *Store) Discard(ctx context.Context, numbers ...int64) error {
 		return nil
 	}
 	err := s.queue.repeat(ctx, func(ctx context.Context, tx wsql.Tx) error {
-		dead, err := s.dead(ctx, tx, numbers)
+		dead, err := s.dead(ctx, tx, numbers, StateStripped)
 		if err != nil {
 			return err
 		}
@@ -258,6 +200,39 @@ func (s *Store) Discard(ctx context.Context, numbers ...int64) error {
 	return nil
 }
 
+// Strip removes payload and metadata of up to limit messages that died longer ago than age, by the database's clock, and returns of how many. Identity, reason and
+// last error stay, so the message still holds its ordering key and still recognises redeliveries, but only Discard is left for it.
+func (s *Store) Strip(ctx context.Context, age time.Duration, limit int) (stripped int, err error) {
+	var numbers []int64
+	err = s.queue.read(ctx, func(ctx context.Context, tx wsql.Tx) (err error) {
+		numbers, err = readNumbers(ctx, tx, s.queue.listLongDead(age, limit))
+		return err
+	})
+	if err == nil && len(numbers) > 0 {
+		err = s.queue.repeat(ctx, func(ctx context.Context, tx wsql.Tx) error {
+			affected, err := sqltx.Exec(ctx, tx, s.queue.strip(numbers, age))
+			stripped = int(affected)
+			return err
+		})
+	}
+	if err != nil {
+		return 0, fmt.Errorf("deferred: strip: %w", err)
+	}
+	return stripped, nil
+}
+
+// CountStrip returns of how many messages Strip without a limit would remove the payload.
+func (s *Store) CountStrip(ctx context.Context, age time.Duration) (n int64, err error) {
+	err = s.queue.read(ctx, func(ctx context.Context, tx wsql.Tx) error {
+		_, err := sqltx.QueryRow(ctx, tx, s.queue.countLongDead(age), &n)
+		return err
+	})
+	if err != nil {
+		return 0, fmt.Errorf("deferred: count long dead: %w", err)
+	}
+	return n, nil
+}
+
 // deadMessage is what lockDead returns.
 type deadMessage struct {
 	seq                          int64
@@ -265,7 +240,7 @@ type deadMessage struct {
 }
 
 // dead locks messages and makes sure that all of them are dead.
-func (s *Store) dead(ctx context.Context, tx wsql.Tx, numbers []int64) ([]deadMessage, error) {
+func (s *Store) dead(ctx context.Context, tx wsql.Tx, numbers []int64, upTo State) ([]deadMessage, error) {
 	if err := run(ctx, tx, s.queue.ClaimFirst(s.queue.queue)); err != nil {
 		return nil, err
 	}
@@ -274,7 +249,7 @@ func (s *Store) dead(ctx context.Context, tx wsql.Tx, numbers []int64) ([]deadMe
 	for _, number := range numbers {
 		missing[number] = true
 	}
-	err := sqltx.Each(ctx, tx, s.queue.lockDead(numbers), func(scan func(...any) error) error {
+	err := sqltx.Each(ctx, tx, s.queue.lockDead(numbers, upTo), func(scan func(...any) error) error {
 		var (
 			m                    deadMessage
 			consumer, topic, key []byte

@@ -9,6 +9,8 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 	wsql "github.com/ThreeDotsLabs/watermill-sql/v4/pkg/sql"
 	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/watermill-inbox/inbox/internal/sqltx"
 )
 
 // Subscriber hands out the messages that a Receiver stored. It is a message.Subscriber: in a Router, with Inbox.Middleware on the processing
@@ -50,7 +52,7 @@ func NewSubscriber(db wsql.Beginner, config SubscriberConfig, logger watermill.L
 	if err != nil {
 		return nil, fmt.Errorf("deferred: new subscriber: %w", err)
 	}
-	if size := poolSize(db); size == 1 && !queue.OneWriter() {
+	if size := sqltx.PoolSize(db); size == 1 && !queue.OneWriter() {
 		return nil, errors.New("deferred: new subscriber: the pool has one connection: a second is needed to renew leases while a handler uses the first")
 	}
 	s := &Subscriber{config: config, db: db, queue: queue, logger: logger}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/watermill-inbox/inbox"
+	"github.com/watermill-inbox/inbox/internal/sqltx"
 )
 
 // SubscriberConfig configures a Subscriber. Schema and Consumer are required; the zero value of every other field is a safe default.
@@ -45,6 +46,9 @@ type SubscriberConfig struct {
 	// DeadLetsGo lets the messages of an ordering key go on when one of them is dead. Default: false, they wait until an operator redrives or
 	// discards the dead one.
 	DeadLetsGo bool
+
+	// Observer is told what becomes of messages. Package metrics has one for Prometheus. Default: none.
+	Observer Observer
 
 	// Timeout bounds each statement and COMMIT of the queue. It must be shorter than a third of Lease. Default: 5 s, or a sixth of Lease if that
 	// is shorter.
@@ -98,6 +102,9 @@ func (c SubscriberConfig) Validate() error {
 	}
 	if c.Queue != Pending && c.Queue != Outgoing {
 		refuse("Queue is neither Pending nor Outgoing: %d", int(c.Queue))
+	}
+	if c.Observer != nil && sqltx.IsNil(c.Observer) {
+		refuse("Observer is a nil %T", c.Observer)
 	}
 	for _, d := range []struct {
 		field string

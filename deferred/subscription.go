@@ -220,12 +220,11 @@ func (s *subscription) serve(c *claim) {
 		s.giveBack(c)
 		return
 	}
-	heldAtAck := c.isHeld()
 	select {
 	case <-c.held():
 	case <-s.drained.Done():
 		s.giveBack(c)
 		return
 	}
-	s.settle(c, heldAtAck)
+	s.settle(c)
 }

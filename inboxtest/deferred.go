@@ -24,6 +24,7 @@ var deferredCases = [][]testCase{
 	receiveCases,
 	subscribeCases,
 	leaseCases,
+	eventCases,
 	fenceCases,
 	sweepCases,
 	clockCases,

@@ -52,7 +52,11 @@ func (o *overrun) wait(msg *message.Message) {
 // the row, and there is nothing to lose.
 func (o *overrun) node(t *testing.T, f *fixture, faults *faultyDB) *node {
 	t.Helper()
-	options := nodeOptions{faults: faults, subscriber: deferred.SubscriberConfig{Lease: time.Second}}
+	return o.nodeWith(t, f, nodeOptions{faults: faults, subscriber: deferred.SubscriberConfig{Lease: time.Second}})
+}
+
+func (o *overrun) nodeWith(t *testing.T, f *fixture, options nodeOptions) *node {
+	t.Helper()
 	if f.features().ConcurrentWriters {
 		return f.newNode(t, options, func(msg *message.Message) error { o.wait(msg); return nil })
 	}

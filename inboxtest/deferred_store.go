@@ -14,6 +14,8 @@ import (
 
 var storeCases = []testCase{
 	{name: "D4_Count", run: testCount},
+	{name: "D4_CountUpTo", run: testCountUpTo},
+	{name: "D4_CountUpToManyTopics", run: testCountManyTopics},
 	{name: "D4_List", run: testList},
 	{name: "D4_LoadIsByteForByte", run: testLoad, variants: true},
 	{name: "D4_MaxMessageSize", run: testMaxMessageSize},
@@ -60,10 +62,63 @@ func testCount(t *testing.T, f *fixture) {
 		deferred.Count{Consumer: "billing", Topic: "returns", Pending: 1},
 		deferred.Count{Consumer: "nobody", Topic: orders, Pending: 2, Oldest: time.Hour},
 	)
+	// It is not received later that makes a message late, but its time.
+	f.exec(t, "UPDATE inbox_pending SET due_at = due_at - 1800000000 WHERE consumer = "+f.bytes("nobody"))
+	f.exec(t, "UPDATE inbox_pending SET due_at = due_at + 1800000000 WHERE topic = "+f.bytes("returns"))
+	wantCounts(t, store,
+		deferred.Count{Consumer: "billing", Topic: orders, Pending: 1, Suspect: 1, Claimed: 1, Waiting: 1, Dead: 2},
+		deferred.Count{Consumer: "billing", Topic: "returns", Pending: 1},
+		deferred.Count{Consumer: "nobody", Topic: orders, Pending: 2, Oldest: time.Hour, Overdue: 30 * time.Minute},
+	)
 	f.exec(t, "UPDATE inbox_pending SET state = 4 WHERE consumer = "+f.bytes("nobody"))
 	counts, err := store.Count(context.Background())
-	if err != nil || len(counts) != 3 || counts[2].Oldest != 0 || counts[2].Dead != 2 {
+	if err != nil || len(counts) != 3 || counts[2].Oldest != 0 || counts[2].Overdue != 0 || counts[2].Dead != 2 {
 		t.Fatalf("only dead messages: %+v, error %v", counts, err)
+	}
+}
+
+// testCountUpTo: numbers stop at the limit, and what was received last may be due first.
+func testCountUpTo(t *testing.T, f *fixture) {
+	receiver, store := f.receiverOf(t, deferred.ReceiverConfig{Consumer: "billing"}), f.operator(t, deferred.Pending)
+	storeEach(t, receiver, orders, "0", "1", "2", "3", "4", "5")
+	f.exec(t, "UPDATE inbox_pending SET state = 4 WHERE message_id = "+f.bytes("5"))
+	f.exec(t, "UPDATE inbox_pending SET received_at = received_at - 7200000000 WHERE message_id = "+f.bytes("0"))
+	f.exec(t, "UPDATE inbox_pending SET due_at = due_at - 3600000000 WHERE message_id = "+f.bytes("4"))
+	for limit, want := range map[int]deferred.Count{
+		1:   {Pending: 1, Dead: 1, Overdue: time.Hour},
+		2:   {Pending: 2, Dead: 1, Overdue: time.Hour, Oldest: 2 * time.Hour},
+		5:   {Pending: 5, Dead: 1, Overdue: time.Hour, Oldest: 2 * time.Hour},
+		100: {Pending: 5, Dead: 1, Overdue: time.Hour, Oldest: 2 * time.Hour},
+	} {
+		want.Consumer, want.Topic = "billing", orders
+		got, complete, err := store.CountUpTo(context.Background(), limit)
+		if err != nil || !complete {
+			t.Fatalf("limit %d: complete %t, error %v", limit, complete, err)
+		}
+		compareCounts(t, got, []deferred.Count{want})
+	}
+	if _, _, err := store.CountUpTo(context.Background(), 0); err == nil {
+		t.Fatal("limit 0 is no limit")
+	}
+}
+
+// testCountManyTopics: a service that makes a topic of each customer must not make counting expensive.
+func testCountManyTopics(t *testing.T, f *fixture) {
+	receiver, store := f.receiverOf(t, deferred.ReceiverConfig{Consumer: "billing"}), f.operator(t, deferred.Pending)
+	msgs := make([]*message.Message, deferred.MaxCountGroups+1)
+	for i := range msgs {
+		msgs[i] = newMessage(fmt.Sprintf("%04d", i))
+	}
+	if err := receiver.Publish(orders, msgs...); err != nil {
+		t.Fatal(err)
+	}
+	f.exec(t, "UPDATE inbox_pending SET topic = message_id")
+	for _, complete := range []bool{false, true} {
+		counts, got, err := store.CountUpTo(context.Background(), 10)
+		if err != nil || got != complete || len(counts) != deferred.MaxCountGroups || counts[deferred.MaxCountGroups-1].Pending != 1 {
+			t.Fatalf("%d counts, complete %t, want %t, error %v", len(counts), got, complete, err)
+		}
+		f.exec(t, "DELETE FROM inbox_pending WHERE message_id = "+f.bytes("0123"))
 	}
 }
 
@@ -72,17 +127,31 @@ func (f *fixture) bytes(s string) string {
 	return string(f.database.Schema("").(deferred.Dialect).AppendBytes(nil, s))
 }
 
-// wantCounts stops the test unless the store counts that. Oldest is to be reached and not to be passed by a minute.
+// wantCounts stops the test unless the store counts that, in both ways. Times are to be reached and not to be passed by a minute.
 func wantCounts(t *testing.T, store *deferred.Store, want ...deferred.Count) {
 	t.Helper()
 	got, err := store.Count(context.Background())
 	if err != nil {
 		t.Fatal(err)
 	}
-	for n := range got {
-		if n < len(want) && got[n].Oldest >= want[n].Oldest && got[n].Oldest < want[n].Oldest+time.Minute {
-			got[n].Oldest = want[n].Oldest
+	compareCounts(t, got, want)
+	got, complete, err := store.CountUpTo(context.Background(), 1000)
+	if err != nil || !complete {
+		t.Fatalf("complete %t, error %v", complete, err)
+	}
+	compareCounts(t, got, want)
+}
+
+func compareCounts(t *testing.T, got, want []deferred.Count) {
+	t.Helper()
+	about := func(got, want *time.Duration) {
+		if *got >= *want && *got < *want+time.Minute {
+			*got = *want
 		}
+	}
+	for n := range min(len(got), len(want)) {
+		about(&got[n].Oldest, &want[n].Oldest)
+		about(&got[n].Overdue, &want[n].Overdue)
 	}
 	if fmt.Sprintf("%+v", got) != fmt.Sprintf("%+v", want) {
 		t.Fatalf("counts %+v, want %+v", got, want)

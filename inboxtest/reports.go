@@ -8,8 +8,30 @@ import (
 
 // reports is an Observer that keeps what it is told.
 type reports struct {
-	mu  sync.Mutex
-	all []inbox.DeliveryReport
+	mu     sync.Mutex
+	all    []inbox.DeliveryReport
+	starts []string // consumers
+}
+
+var _ inbox.StartObserver = (*reports)(nil)
+
+// ObserveStart is for the Inbox.
+func (r *reports) ObserveStart(consumer string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.starts = append(r.starts, consumer)
+}
+
+// announced returns how many deliveries of a consumer began.
+func (r *reports) announced(consumer string) (n int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, start := range r.starts {
+		if start == consumer {
+			n++
+		}
+	}
+	return n
 }
 
 // ObserveDelivery is for the Inbox.

@@ -37,11 +37,15 @@ func first(t *testing.T, fault func(t *testing.T, tx ending) error) func(context
 	}
 }
 
-func (r *reports) wantLast(t *testing.T, outcome inbox.Outcome, handlerRuns, uncertainCommits int) {
+// uncertain is what a report says about COMMITs without an answer: how many, and what became of them.
+type uncertain struct{ commits, committed, rolledBack int }
+
+func (r *reports) wantLast(t *testing.T, outcome inbox.Outcome, handlerRuns int, want uncertain) {
 	t.Helper()
 	last := r.last()
-	if last.Outcome != outcome || last.HandlerRuns != handlerRuns || last.UncertainCommits != uncertainCommits || (last.Err == nil) != (outcome != 0) {
-		t.Fatalf("report: %+v, want outcome %s, %d runs and %d uncertain commits", last, outcome, handlerRuns, uncertainCommits)
+	got := uncertain{last.UncertainCommits, last.ResolvedCommitted, last.ResolvedRolledBack}
+	if last.Outcome != outcome || last.HandlerRuns != handlerRuns || got != want || (last.Err == nil) != (outcome != 0) {
+		t.Fatalf("report: %+v, want outcome %s, %d runs and %+v", last, outcome, handlerRuns, want)
 	}
 }
 
@@ -50,7 +54,7 @@ func answerLost(t *testing.T, f *fixture) {
 	c := f.faultyConsumer(t, &faultyDB{commit: first(t, lostAnswer)}, inbox.Config{Observer: seen})
 	wantAck(t, c.deliver(newMessage("m1")))
 	c.wantCalls(t, 1)
-	seen.wantLast(t, inbox.Processed, 1, 1)
+	seen.wantLast(t, inbox.Processed, 1, uncertain{commits: 1, committed: 1})
 	f.want(t, rows{biz: 1, inbox: 1, outbox: 1})
 }
 
@@ -59,7 +63,7 @@ func requestLost(t *testing.T, f *fixture) {
 	c := f.faultyConsumer(t, &faultyDB{commit: first(t, lostRequest)}, inbox.Config{Observer: seen})
 	wantAck(t, c.deliver(newMessage("m1")))
 	c.wantCalls(t, 2)
-	seen.wantLast(t, inbox.Processed, 2, 1)
+	seen.wantLast(t, inbox.Processed, 2, uncertain{commits: 1, rolledBack: 1})
 	f.want(t, rows{biz: 1, inbox: 1, outbox: 1})
 }
 
@@ -77,7 +81,7 @@ func manyUncertainCommits(t *testing.T, f *fixture) {
 	c := f.faultyConsumer(t, db, inbox.Config{Observer: seen})
 	wantAck(t, c.deliver(newMessage("m1")))
 	c.wantCalls(t, 3)
-	seen.wantLast(t, inbox.Processed, 3, 3)
+	seen.wantLast(t, inbox.Processed, 3, uncertain{commits: 3, committed: 1, rolledBack: 2})
 	f.want(t, rows{biz: 1, inbox: 1, outbox: 1})
 }
 
@@ -95,10 +99,12 @@ func outOfTime(fault func(*testing.T, ending) error, wantCalls int64) func(t *te
 			away.Store(true)
 			return fault(t, tx)
 		})
-		c := f.faultyConsumer(t, db, inbox.Config{ResolveTimeout: 200 * time.Millisecond})
+		seen := &reports{}
+		c := f.faultyConsumer(t, db, inbox.Config{ResolveTimeout: 200 * time.Millisecond, Observer: seen})
 
 		wantUncertain(t, c.deliver(newMessage("m1")))
 		c.wantCalls(t, 1)
+		seen.wantLast(t, 0, 1, uncertain{commits: 1})
 
 		away.Store(false)
 		wantAck(t, c.deliver(newMessage("m1")))
@@ -157,9 +163,11 @@ func anotherCommitsInTheMeantime(t *testing.T, f *fixture) {
 		}
 		return err
 	})}
-	c := f.faultyConsumer(t, db, inbox.Config{})
+	seen := &reports{}
+	c := f.faultyConsumer(t, db, inbox.Config{Observer: seen})
 	d := c.deliver(newMessage("m1"))
 	wantNack(t, d)
+	seen.wantLast(t, 0, 1, uncertain{commits: 1, rolledBack: 1})
 	if mismatch := (*inbox.MismatchError)(nil); !errors.As(d.err, &mismatch) || !inbox.IsPoison(d.err) {
 		t.Fatalf("want a MismatchError, which is poison; got %v", d.err)
 	}

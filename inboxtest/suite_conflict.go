@@ -2,6 +2,7 @@ package inboxtest
 
 import (
 	"errors"
+	"sync"
 	"testing"
 	"time"
 
@@ -34,9 +35,13 @@ var errWanted = errors.New("inboxtest: the handler fails as the test wants")
 type gate struct {
 	entered chan struct{}
 	open    chan struct{}
+	release func() // opens it; it is deferred too, so that a test that fails does not wait for its handler
 }
 
-func newGate() *gate { return &gate{make(chan struct{}, 100), make(chan struct{})} }
+func newGate() *gate {
+	open := make(chan struct{})
+	return &gate{make(chan struct{}, 100), open, sync.OnceFunc(func() { close(open) })}
+}
 
 func (g *gate) pass() {
 	g.entered <- struct{}{}
@@ -53,6 +58,7 @@ func (f *fixture) tenCopies(t *testing.T, config inbox.Config) {
 	t.Helper()
 	config.WaitTimeout = patience
 	g := newGate()
+	defer g.release()
 	c := f.consumer(t, config, func(msg *message.Message) ([]*message.Message, error) {
 		produced, err := f.writes(msg)
 		g.pass()
@@ -63,7 +69,7 @@ func (f *fixture) tenCopies(t *testing.T, config inbox.Config) {
 	go func() { deliveries <- c.deliverAll(copies(10, "m1")...) }()
 	receive(t, g.entered, "the first copy to be handled")
 	f.waitForWaiters(t, waiters)
-	close(g.open)
+	g.release()
 
 	for _, d := range receive(t, deliveries, "all copies") {
 		wantAck(t, d)
@@ -74,6 +80,7 @@ func (f *fixture) tenCopies(t *testing.T, config inbox.Config) {
 
 func tenCopiesAndTheFirstFails(t *testing.T, f *fixture) {
 	g := newGate()
+	defer g.release()
 	var c *consumer
 	c = f.consumer(t, inbox.Config{WaitTimeout: patience}, func(msg *message.Message) ([]*message.Message, error) {
 		first := c.calls.Load() == 1
@@ -91,7 +98,7 @@ func tenCopiesAndTheFirstFails(t *testing.T, f *fixture) {
 	go func() { deliveries <- c.deliverAll(copies(10, "m1")...) }()
 	receive(t, g.entered, "the first copy to be handled")
 	f.waitForWaiters(t, waiters)
-	close(g.open)
+	g.release()
 
 	nacks := 0
 	for _, d := range receive(t, deliveries, "all copies") {
@@ -123,6 +130,7 @@ func lockTimeoutOfTheEngine(t *testing.T, f *fixture) {
 		t.Skip("the engine has no lock timeout of its own")
 	}
 	g := newGate()
+	defer g.release()
 	holder := f.consumer(t, inbox.Config{}, func(msg *message.Message) ([]*message.Message, error) {
 		g.pass()
 		return f.writes(msg)
@@ -139,7 +147,7 @@ func lockTimeoutOfTheEngine(t *testing.T, f *fixture) {
 	wantInFlight(t, d.err)
 	waiter.wantCalls(t, 0)
 
-	close(g.open)
+	g.release()
 	wantAck(t, receive(t, held, "the holder's delivery"))
 	wantAck(t, waiter.deliver(newMessage("m1")))
 	waiter.wantCalls(t, 0)
@@ -187,6 +195,7 @@ func busyIsRetried(t *testing.T, f *fixture) {
 	}
 	pool := f.open(t, Options{Connections: 2, LockTimeout: time.Millisecond})
 	g := newGate()
+	defer g.release()
 	holder := f.consumerOn(t, pool, inbox.Config{}, func(msg *message.Message) ([]*message.Message, error) {
 		g.pass()
 		return f.writes(msg)
@@ -203,7 +212,7 @@ func busyIsRetried(t *testing.T, f *fixture) {
 	delivered := make(chan delivery, 1)
 	go func() { delivered <- deliver(other.Middleware(f.writes), newMessage("m2")) }()
 	receive(t, retries.retried, "the other message to find the engine busy")
-	close(g.open)
+	g.release()
 
 	wantAck(t, receive(t, held, "the holder's delivery"))
 	wantAck(t, receive(t, delivered, "the other delivery"))
@@ -228,6 +237,7 @@ func (l retryLogger) Debug(_ string, fields watermill.LogFields) {
 
 func inFlightElsewhere(t *testing.T, f *fixture) {
 	g := newGate()
+	defer g.release()
 	holder := f.consumer(t, inbox.Config{}, func(msg *message.Message) ([]*message.Message, error) {
 		g.pass()
 		return f.writes(msg)
@@ -242,7 +252,7 @@ func inFlightElsewhere(t *testing.T, f *fixture) {
 	wantInFlight(t, d.err)
 	waiter.wantCalls(t, 0)
 
-	close(g.open)
+	g.release()
 	wantAck(t, receive(t, held, "the holder's delivery"))
 	wantAck(t, waiter.deliver(newMessage("m1")))
 	waiter.wantCalls(t, 0)
@@ -259,6 +269,7 @@ func noWait(t *testing.T, f *fixture) {
 	}
 
 	g := newGate()
+	defer g.release()
 	c := f.consumer(t, config, func(msg *message.Message) ([]*message.Message, error) {
 		g.pass()
 		return f.writes(msg)
@@ -273,7 +284,7 @@ func noWait(t *testing.T, f *fixture) {
 		wantNack(t, d)
 		wantInFlight(t, d.err)
 	}
-	close(g.open)
+	g.release()
 	wantAck(t, receive(t, held, "the holder's delivery"))
 	wantAck(t, c.deliver(newMessage("m1")))
 	wantAck(t, c.deliver(newMessage("m2")))
@@ -287,6 +298,7 @@ func noWaitForAnotherTable(t *testing.T, f *fixture) {
 		t.Skip("the dialect refuses NoWait")
 	}
 	g := newGate()
+	defer g.release()
 	holder := f.consumer(t, inbox.Config{NoWait: true}, func(msg *message.Message) ([]*message.Message, error) {
 		g.pass()
 		return f.writes(msg)
@@ -300,7 +312,7 @@ func noWaitForAnotherTable(t *testing.T, f *fixture) {
 	elsewhere := newFixture(t, f.database, false)
 	wantAck(t, elsewhere.consumer(t, inbox.Config{NoWait: true}, elsewhere.writes).deliver(newMessage("m1")))
 
-	close(g.open)
+	g.release()
 	wantAck(t, receive(t, held, "the holder's delivery"))
 	f.want(t, rows{biz: 2, inbox: 1})
 	elsewhere.want(t, rows{biz: 1, inbox: 1})

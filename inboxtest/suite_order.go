@@ -134,6 +134,7 @@ func plainPoisonQueue(t *testing.T, f *fixture) {
 		t.Fatal(err)
 	}
 	g := newGate()
+	defer g.release()
 	holder := f.consumer(t, inbox.Config{}, func(msg *message.Message) ([]*message.Message, error) {
 		g.pass()
 		return nil, errWanted
@@ -147,7 +148,7 @@ func plainPoisonQueue(t *testing.T, f *fixture) {
 	}, f.writes)
 	wantAck(t, s.deliver(t, newMessage("m1")))
 	s.wantCalls(t, 0)
-	close(g.open)
+	g.release()
 	wantNack(t, receive(t, held, "the holder's delivery"))
 	if poisoned.count() != 1 {
 		t.Fatalf("%d poison messages, want the one that was at no fault", poisoned.count())

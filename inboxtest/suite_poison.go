@@ -68,6 +68,7 @@ func wantNotPoison(t *testing.T, s *service, poisoned *recorder, msg *message.Me
 func inFlightIsNotPoison(t *testing.T, f *fixture) {
 	outside, poisoned := poisonQueue(t, 1)
 	g := newGate()
+	defer g.release()
 	holder := f.consumer(t, inbox.Config{}, func(msg *message.Message) ([]*message.Message, error) {
 		g.pass()
 		return f.writes(msg)
@@ -79,7 +80,7 @@ func inFlightIsNotPoison(t *testing.T, f *fixture) {
 	s := f.service(t, serviceOptions{outside: outside, config: inbox.Config{WaitTimeout: 100 * time.Millisecond}}, f.writes)
 	wantNotPoison(t, s, poisoned, newMessage("m1"))
 	s.wantCalls(t, 0)
-	close(g.open)
+	g.release()
 	wantAck(t, receive(t, held, "the holder's delivery"))
 	f.want(t, rows{biz: 1, inbox: 1})
 }

@@ -116,6 +116,7 @@ func routerCloses(t *testing.T, f *fixture) {
 		t.Run(test.name, func(t *testing.T) {
 			f := newFixture(t, f.database, false)
 			g := newGate()
+			defer g.release()
 			first := f.instanceOf(t, test.config, patience, f.twoWrites(func(ctx context.Context) (context.Context, error) {
 				g.pass()
 				if test.config.HandlerContext == inbox.Cancellable {
@@ -128,7 +129,7 @@ func routerCloses(t *testing.T, f *fixture) {
 			closed := make(chan error, 1)
 			go func() { closed <- first.Close() }()
 			receive(t, first.ctx.Done(), "the end of the message's context")
-			close(g.open)
+			g.release()
 			if err := receive(t, closed, "the Router to close"); err != nil {
 				t.Fatalf("the Router did not wait for its handler: %v", err)
 			}
@@ -162,6 +163,7 @@ func (f *fixture) wantRedelivery(t *testing.T, outcome inbox.Outcome) {
 func closeTimeoutEnds(failure error) func(t *testing.T, f *fixture) {
 	return func(t *testing.T, f *fixture) {
 		g := newGate()
+		defer g.release()
 		first := f.instanceOf(t, inbox.Config{}, time.Millisecond, f.twoWrites(func(ctx context.Context) (context.Context, error) {
 			g.pass()
 			return context.WithoutCancel(ctx), failure
@@ -178,7 +180,7 @@ func closeTimeoutEnds(failure error) func(t *testing.T, f *fixture) {
 			f.waitForWaiters(t, 1)
 			f.want(t, rows{})
 		}
-		close(g.open)
+		g.release()
 		if acked := decided(t, msg); acked != (failure == nil) {
 			t.Fatalf("acked %t, its handler returned %v: %v", acked, failure, first.reports.last())
 		}

@@ -22,6 +22,7 @@ func waiterIsAVictim(t *testing.T, f *fixture) {
 		t.Skip("the engine lets one of the waiters go on")
 	}
 	g, seen := newGate(), &reports{}
+	defer g.release()
 	var c *consumer
 	c = f.consumer(t, inbox.Config{WaitTimeout: patience, Observer: seen}, func(msg *message.Message) ([]*message.Message, error) {
 		if _, err := f.writes(msg); err != nil {
@@ -37,7 +38,7 @@ func waiterIsAVictim(t *testing.T, f *fixture) {
 	go func() { deliveries <- c.deliverAll(copies(waiters+1, "m1")...) }()
 	receive(t, g.entered, "the holder")
 	f.waitForWaiters(t, waiters)
-	close(g.open)
+	g.release()
 
 	nacks := 0
 	for _, d := range receive(t, deliveries, "all copies") {
@@ -59,6 +60,7 @@ func lockTimeoutRollsBack(t *testing.T, f *fixture) {
 		t.Skip("the engine has no lock timeout of its own")
 	}
 	g := newGate()
+	defer g.release()
 	holder := f.consumer(t, inbox.Config{}, func(msg *message.Message) ([]*message.Message, error) {
 		g.pass()
 		return f.writes(msg)
@@ -83,7 +85,7 @@ func lockTimeoutRollsBack(t *testing.T, f *fixture) {
 
 	// On the same connection: what were left of the transaction would be committed with this one.
 	wantAck(t, waiter.deliver(newMessage("m2")))
-	close(g.open)
+	g.release()
 	wantAck(t, receive(t, held, "the holder's delivery"))
 	f.want(t, rows{biz: 2, inbox: 2})
 }

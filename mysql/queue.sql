@@ -1,5 +1,5 @@
 -- Messages that wait, {{purpose}}.
--- Times are microseconds since 1970 UTC. state: 0 pending, 1 crash suspect, 2 claimed, 3 waiting for its ordering key, 4 dead.
+-- Times are microseconds since 1970 UTC. state: 0 pending, 1 crash suspect, 2 claimed, 3 waiting for its ordering key, 4 dead, 5 dead without payload.
 -- In the first index state leads: a planner without statistics could otherwise take it to look up an identity, and read the whole backlog.
 CREATE TABLE IF NOT EXISTS {{table}} (
     `seq`          BIGINT         NOT NULL AUTO_INCREMENT PRIMARY KEY,

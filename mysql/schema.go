@@ -13,6 +13,9 @@
 // The Inbox notices that before it commits, and so costs one more round trip per message; what a handler wrote after an error that
 // it swallowed may stay. A pool of its own with autocommit=0 in the DSN closes that gap too. A DDL statement in a handler commits
 // the transaction; nothing can prevent that.
+//
+// Close the rows of a query before the next statement and before the handler returns: the driver has one result at a time on a connection, and answers
+// whatever comes next with "busy buffer" in its log and driver.ErrBadConn, which looks like a lost connection. The message is nacked and tried again.
 package mysql
 
 import (

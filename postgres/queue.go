@@ -14,7 +14,10 @@ import (
 //go:embed queue.sql
 var queueDDL string
 
-var _ deferred.Dialect = Schema{}
+var (
+	_ deferred.Dialect     = Schema{}
+	_ deferred.SortAvoider = Schema{}
+)
 
 // longestIndexSuffix is what an index's name adds to its table's.
 const longestIndexSuffix = "_identity"
@@ -91,6 +94,11 @@ func (s Schema) SkipLocked() string { return " FOR UPDATE SKIP LOCKED" }
 
 // DueIndex is not needed: only the rows of the result are locked.
 func (s Schema) DueIndex() string { return "" }
+
+// AvoidSort is for plans that are made, and cached, by sessions that saw the table when it was nearly empty.
+func (s Schema) AvoidSort() wsql.Query {
+	return wsql.Query{Query: "SELECT set_config('enable_sort', 'off', true), set_config('enable_incremental_sort', 'off', true)"}
+}
 
 // ClaimFirst is not needed.
 func (s Schema) ClaimFirst(deferred.Queue) wsql.Query { return wsql.Query{} }

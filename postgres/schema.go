@@ -7,6 +7,13 @@
 // instead of the client closing the connection.
 //
 // With pgx's simple_protocol and exec modes the Inbox works, but watermill-sql's JSON columns do not: the outbox needs another mode, or a schema with BYTEA columns.
+// These modes read bytes only with bytea_output at its default, hex: with escape a Receiver refuses all messages.
+//
+// A handler that changes its session uses SET LOCAL: SET search_path outlives the message on that connection, which may then find no table, or another, under
+// the Inbox's name. Where search_path is not the same for all, qualify the name: Schema{MessagesTable: "app.inbox_messages"}.
+//
+// A deferred trigger that refuses a COMMIT should raise an error of class 23, 44 or P0 (RAISE EXCEPTION's default): then the message is poison. For other codes it is not
+// certain that nothing was committed, and the message is tried again.
 //
 // Prefer pgx to lib/pq: lib/pq goes on reading when a context ends, so a server that is silent while its connection stays open keeps
 // a delivery waiting beyond all timeouts. With lib/pq set connect_timeout, and TCP keepalives on both sides.

@@ -238,17 +238,19 @@ func (s Schema) ClassifyCommit(err error) inbox.CommitClass {
 	return inbox.CommitUncertain
 }
 
-// resultCode returns the extended result code. modernc.org/sqlite has it as a method; mattn/go-sqlite3 has it as a field of a struct
-// that only cgo builds can import, so it is read by reflection.
+// resultCode returns the extended result code of a driver's error. modernc.org/sqlite has it as a method; mattn/go-sqlite3 has it as a field of a
+// struct that only cgo builds can import, so it is read by reflection.
 func resultCode(err error) (int, bool) {
 	if err == nil {
 		return 0, false
 	}
-	if withCode, ok := err.(interface{ Code() int }); ok { //nolint:errorlint // see below
-		return withCode.Code(), true
-	}
-	if code, ok := codeField(err); ok {
-		return code, true
+	if isDriverError(err) {
+		if withCode, ok := err.(interface{ Code() int }); ok { //nolint:errorlint // see below
+			return withCode.Code(), true
+		}
+		if code, ok := codeField(err); ok {
+			return code, true
+		}
 	}
 	switch err := err.(type) { //nolint:errorlint // this walks the chain as errors.As does
 	case interface{ Unwrap() error }:
@@ -261,6 +263,15 @@ func resultCode(err error) (int, bool) {
 		}
 	}
 	return 0, false
+}
+
+// isDriverError tells the errors of SQLite drivers from those of a handler that have a code, too: an HTTP client's, a payment provider's.
+func isDriverError(err error) bool {
+	errType := reflect.TypeOf(err)
+	if errType.Kind() == reflect.Pointer {
+		errType = errType.Elem()
+	}
+	return strings.Contains(errType.PkgPath(), "sqlite")
 }
 
 func codeField(err error) (int, bool) {

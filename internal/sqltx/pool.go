@@ -9,6 +9,7 @@ import (
 
 	wsql "github.com/ThreeDotsLabs/watermill-sql/v4/pkg/sql"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 )
 
 // CheckPool refuses databases that cannot serve two messages at once, or cannot continue after a lost connection.
@@ -46,6 +47,17 @@ func Unwrap(db wsql.Beginner) any {
 		return beginner.Conn
 	}
 	return db
+}
+
+// PoolSize returns how many connections the pool may have, 0 if that is not bounded or not known.
+func PoolSize(db wsql.Beginner) int {
+	switch pool := Unwrap(db).(type) {
+	case *sql.DB:
+		return pool.Stats().MaxOpenConnections
+	case *pgxpool.Pool:
+		return int(pool.Config().MaxConns)
+	}
+	return 0
 }
 
 // IsNil also recognises an interface that holds a nil pointer or function: it is not equal to nil, and calling its methods panics.

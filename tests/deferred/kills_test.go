@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/watermill-inbox/inbox/deferred"
+	"github.com/watermill-inbox/inbox/tests/internal/databases"
 )
 
 // killSize is how much of TestKills there is. It goes on until there were enough of both.
@@ -45,14 +46,14 @@ const (
 
 // runWorker is one of several processes that share a topic.
 func runWorker(config childConfig) error {
-	d := databases[config.Database]
-	pool, closePool, err := d.open(config.DSN, workerInFlight+2)
+	d := databases.All[config.Database]
+	pool, closePool, err := d.Open(config.DSN, workerInFlight+2)
 	if err != nil {
 		return err
 	}
 	defer closePool()
 	size := killSizes[os.Getenv(sizeVariable)]
-	n, err := newNode(pool, d.schema, config.Node, func(*message.Message) error {
+	n, err := newNode(pool, d.Schema, config.Node, func(*message.Message) error {
 		time.Sleep(rand.N(size.handler))
 		return nil
 	}, childLogger())

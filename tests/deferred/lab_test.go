@@ -13,12 +13,13 @@ import (
 
 	"github.com/watermill-inbox/inbox"
 	"github.com/watermill-inbox/inbox/deferred"
+	"github.com/watermill-inbox/inbox/tests/internal/databases"
 )
 
 // lab is an empty database with the tables of a deferred inbox, and the test's own access to it.
 type lab struct {
 	*testing.T
-	database
+	databases.Database
 	name, dsn string
 	db        *sql.DB
 	receiver  *deferred.Receiver
@@ -27,35 +28,35 @@ type lab struct {
 
 func newLab(t *testing.T, name string) *lab {
 	t.Helper()
-	l := &lab{T: t, database: databases[name], name: name}
-	l.dsn = l.create(t)
+	l := &lab{T: t, Database: databases.All[name], name: name}
+	l.dsn = l.Create(t)
 	var err error
-	l.db, err = sql.Open(l.driver, l.dsn)
+	l.db, err = sql.Open(l.Driver, l.dsn)
 	require.NoError(t, err)
 	l.db.SetMaxOpenConns(4)
 	t.Cleanup(func() { _ = l.db.Close() })
 
 	// No key is unique: the inbox alone must prevent a second row.
 	l.exec("CREATE TABLE effects (message_id VARCHAR(100) NOT NULL, attempt INT NOT NULL)")
-	pool, closePool, err := l.open(l.dsn, 4)
+	pool, closePool, err := l.Open(l.dsn, 4)
 	require.NoError(t, err)
 	t.Cleanup(closePool)
-	_, err = inbox.New(pool, inbox.Config{Schema: l.schema, Consumer: consumer, AutoInitializeSchema: true}, nil)
+	_, err = inbox.New(pool, inbox.Config{Schema: l.Schema, Consumer: consumer, AutoInitializeSchema: true}, nil)
 	require.NoError(t, err)
 	l.receiver = l.newReceiver(consumer)
 	require.NoError(t, l.receiver.InitializeSchema(context.Background()))
-	l.store, err = deferred.NewStore(pool, l.schema, deferred.Pending, nil)
+	l.store, err = deferred.NewStore(pool, l.Schema, deferred.Pending, nil)
 	require.NoError(t, err)
 	return l
 }
 
 func (l *lab) newReceiver(consumer string) *deferred.Receiver {
 	l.Helper()
-	pool, closePool, err := l.open(l.dsn, 2)
+	pool, closePool, err := l.Open(l.dsn, 2)
 	require.NoError(l, err)
 	l.Cleanup(closePool)
 	receiver, err := deferred.NewReceiver(pool, deferred.ReceiverConfig{
-		Schema: l.schema, Consumer: consumer, Timeout: 20 * time.Second, OrderingKey: func(msg *message.Message) string { return msg.Metadata.Get("key") },
+		Schema: l.Schema, Consumer: consumer, Timeout: 20 * time.Second, OrderingKey: func(msg *message.Message) string { return msg.Metadata.Get("key") },
 	}, nil)
 	require.NoError(l, err)
 	return receiver

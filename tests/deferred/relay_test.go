@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/watermill-inbox/inbox/deferred"
+	"github.com/watermill-inbox/inbox/tests/internal/databases"
 )
 
 // outbox is one way to write messages in a transaction and to read them for a relay: ours or one of watermill-sql's.
@@ -27,19 +28,19 @@ const events = "events"
 // openOutboxes makes our outbox and one of watermill-sql's in a new database.
 func openOutboxes(t *testing.T, name string, schema wsql.SchemaAdapter, offsets wsql.OffsetsAdapter, ackDeadline time.Duration) (ours, theirs *outbox) {
 	t.Helper()
-	d := databases[name]
-	dsn := d.create(t)
-	db, err := sql.Open(d.driver, dsn)
+	d := databases.All[name]
+	dsn := d.Create(t)
+	db, err := sql.Open(d.Driver, dsn)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = db.Close() })
 	pool := wsql.BeginnerFromStdSQL(db)
 
 	relay, err := deferred.NewSubscriber(pool, deferred.SubscriberConfig{
-		Schema: d.schema, Consumer: deferred.DefaultRelay, Queue: deferred.Outgoing, PollInterval: 50 * time.Millisecond, Lease: 900 * time.Millisecond,
+		Schema: d.Schema, Consumer: deferred.DefaultRelay, Queue: deferred.Outgoing, PollInterval: 50 * time.Millisecond, Lease: 900 * time.Millisecond,
 		CloseTimeout: time.Second, AutoInitializeSchema: true,
 	}, nil)
 	require.NoError(t, err)
-	factory := deferred.Outbox(deferred.OutboxConfig{Schema: d.schema})
+	factory := deferred.Outbox(deferred.OutboxConfig{Schema: d.Schema})
 	ours = &outbox{T: t, db: db, publish: func(tx *sql.Tx, msg *message.Message) error {
 		publisher, err := factory(wsql.TxFromStdSQL(tx))
 		if err != nil {

@@ -9,6 +9,7 @@ import (
 	_ "github.com/mattn/go-sqlite3"
 
 	"github.com/watermill-inbox/inbox/sqlite"
+	"github.com/watermill-inbox/inbox/tests/internal/databases"
 )
 
 // sqliteInC is SQLite compiled by a C compiler where there is one. With the race detector, SQLite in Go is so slow that a hundred subscriptions starve each
@@ -16,7 +17,7 @@ import (
 const sqliteInC = "sqlite-mattn"
 
 func init() {
-	databases[sqliteInC] = database{sqlite.Schema{}, "sqlite3", func(t testing.TB) string {
+	databases.All[sqliteInC] = databases.Database{Schema: sqlite.Schema{}, Driver: "sqlite3", Create: func(t testing.TB) string {
 		return "file:" + filepath.Join(t.TempDir(), "inbox.db") + "?_journal_mode=WAL&_busy_timeout=10000&_synchronous=NORMAL&_txlock=immediate"
-	}, openStd("sqlite3")}
+	}, Open: databases.OpenStd("sqlite3")}
 }

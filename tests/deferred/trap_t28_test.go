@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/watermill-inbox/inbox/deferred"
+	"github.com/watermill-inbox/inbox/tests/internal/databases"
 )
 
 // The messages of the script. Each run has its own, with the run's number before the name.
@@ -93,8 +94,8 @@ func scriptNode(run int) nodeConfig {
 
 // runScript is the process: it receives, processes, and shuts down, and on the way executes every kind of statement that there is.
 func runScript(config childConfig) error {
-	d := databases[config.Database]
-	counter, err := countStatements(d.driver, config.DSN, func(n int, point string) {
+	d := databases.All[config.Database]
+	counter, err := countStatements(d.Driver, config.DSN, func(n int, point string) {
 		if n == config.KillAt || point == config.KillPoint {
 			say("killed %s", point)
 			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
@@ -109,7 +110,7 @@ func runScript(config childConfig) error {
 	db.SetMaxOpenConns(10)
 	db.SetMaxIdleConns(10)
 	handling := make(chan struct{}, 100)
-	n, err := newNode(wsql.BeginnerFromStdSQL(db), d.schema, config.Node, func(msg *message.Message) error {
+	n, err := newNode(wsql.BeginnerFromStdSQL(db), d.Schema, config.Node, func(msg *message.Message) error {
 		if nameOf(msg.UUID) == late {
 			handling <- struct{}{}
 			<-msg.Context().Done()
@@ -121,12 +122,12 @@ func runScript(config childConfig) error {
 		return err
 	}
 	// It looks without being counted, and without being SQLite's writer.
-	quiet, closeQuiet, err := d.open(strings.Replace(config.DSN, "&_txlock=immediate", "", 1), 1)
+	quiet, closeQuiet, err := d.Open(strings.Replace(config.DSN, "&_txlock=immediate", "", 1), 1)
 	if err != nil {
 		return err
 	}
 	defer closeQuiet()
-	store, err := deferred.NewStore(quiet, d.schema, deferred.Pending, nil)
+	store, err := deferred.NewStore(quiet, d.Schema, deferred.Pending, nil)
 	if err != nil {
 		return err
 	}
@@ -201,7 +202,7 @@ func (s *scripts) leftClaimed(id string, attempts int) string {
 }
 
 func (s *scripts) hasID(id string) string {
-	if s.driver == "pgx" {
+	if s.Driver == "pgx" {
 		return fmt.Sprintf(`message_id = '\x%x'`, id)
 	}
 	return fmt.Sprintf("message_id = X'%x'", id)
@@ -244,7 +245,7 @@ func (s *scripts) point(n int) int {
 func (s *scripts) several(run func() (more bool)) {
 	s.Helper()
 	processes := 4
-	if strings.HasPrefix(s.driver, "sqlite") {
+	if strings.HasPrefix(s.Driver, "sqlite") {
 		processes = 2 // they wait for each other
 	}
 	var group sync.WaitGroup
@@ -334,7 +335,7 @@ func (s *scripts) retryPublishing() {
 // restart runs the service until nothing is left to do, for some runs at a time.
 func (s *scripts) restart() {
 	together := 20
-	if strings.HasPrefix(s.driver, "sqlite") {
+	if strings.HasPrefix(s.Driver, "sqlite") {
 		together = 4 // all of their subscriptions compete to be the one writer
 	}
 	for from := 1; from <= s.runs; from += together {
@@ -349,10 +350,10 @@ func (s *scripts) restart() {
 }
 
 func (s *scripts) restartFor(config nodeConfig) {
-	pool, closePool, err := s.open(s.dsn, 8)
+	pool, closePool, err := s.Open(s.dsn, 8)
 	require.NoError(s, err)
 	defer closePool()
-	n, err := newNode(pool, s.schema, config, failScripted, nil)
+	n, err := newNode(pool, s.Schema, config, failScripted, nil)
 	require.NoError(s, err)
 	require.NoError(s, n.start())
 	s.eventually("all messages to be processed or dead", time.Minute, func() bool {

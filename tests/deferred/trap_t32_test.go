@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/watermill-inbox/inbox/deferred"
+	"github.com/watermill-inbox/inbox/tests/internal/databases"
 )
 
 const (
@@ -29,13 +30,13 @@ const (
 
 // runExiting is a process whose handler ends it.
 func runExiting(config childConfig) error {
-	d := databases[config.Database]
-	pool, closePool, err := d.open(config.DSN, 8)
+	d := databases.All[config.Database]
+	pool, closePool, err := d.Open(config.DSN, 8)
 	if err != nil {
 		return err
 	}
 	defer closePool()
-	n, err := newNode(pool, d.schema, config.Node, func(msg *message.Message) error {
+	n, err := newNode(pool, d.Schema, config.Node, func(msg *message.Message) error {
 		say("started %s", msg.UUID)
 		switch msg.UUID {
 		case deadly:

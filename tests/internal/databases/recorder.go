@@ -1,4 +1,4 @@
-package deferred_test
+package databases
 
 import (
 	"context"
@@ -9,23 +9,23 @@ import (
 	wsql "github.com/ThreeDotsLabs/watermill-sql/v4/pkg/sql"
 )
 
-// recorder is a pool that remembers statements, and may hold a COMMIT.
-type recorder struct {
+// Recorder is a pool that remembers statements, and may hold a COMMIT.
+type Recorder struct {
 	wsql.Beginner
-	beforeCommit func(statements []string) // of the transaction; nil: nothing
+	BeforeCommit func(statements []string) // of the transaction; nil: nothing
 
 	mu         sync.Mutex
 	statements []string
 }
 
-func (r *recorder) record(statement string) {
+func (r *Recorder) record(statement string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.statements = append(r.statements, statement)
 }
 
-// with returns the recorded statements that have all of the texts in them.
-func (r *recorder) with(texts ...string) (found []string) {
+// With returns the recorded statements that have all of the texts in them.
+func (r *Recorder) With(texts ...string) (found []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 statements:
@@ -40,7 +40,8 @@ statements:
 	return found
 }
 
-func (r *recorder) BeginTx(ctx context.Context, options *sql.TxOptions) (wsql.Tx, error) {
+// BeginTx is for the code under test.
+func (r *Recorder) BeginTx(ctx context.Context, options *sql.TxOptions) (wsql.Tx, error) {
 	tx, err := r.Beginner.BeginTx(ctx, options)
 	if err != nil {
 		return nil, err
@@ -50,7 +51,7 @@ func (r *recorder) BeginTx(ctx context.Context, options *sql.TxOptions) (wsql.Tx
 
 type recordedTx struct {
 	wsql.Tx
-	recorder   *recorder
+	recorder   *Recorder
 	statements []string
 }
 
@@ -70,8 +71,8 @@ func (tx *recordedTx) QueryContext(ctx context.Context, statement string, args .
 }
 
 func (tx *recordedTx) Commit() error {
-	if tx.recorder.beforeCommit != nil {
-		tx.recorder.beforeCommit(tx.statements)
+	if tx.recorder.BeforeCommit != nil {
+		tx.recorder.BeforeCommit(tx.statements)
 	}
 	return tx.Tx.Commit()
 }

@@ -1,4 +1,5 @@
-package deferred_test
+// Package databases makes empty databases for tests, one for each driver of the servers that run.
+package databases
 
 import (
 	"context"
@@ -24,22 +25,25 @@ import (
 	"github.com/watermill-inbox/inbox/sqlite"
 )
 
-// database is a database with a driver.
-type database struct {
-	schema inbox.Schema
-	driver string // of database/sql, for the test's own statements
+// Database is a database with a driver.
+type Database struct {
+	Schema inbox.Schema
+	Driver string // of database/sql, for the test's own statements
 
-	// create makes an empty database for one test and returns the DSN to reach it.
-	create func(t testing.TB) (dsn string)
-	open   func(dsn string, connections int) (pool wsql.Beginner, closePool func(), err error)
+	// Create makes an empty database for one test and returns the DSN to reach it.
+	Create func(t testing.TB) (dsn string)
+
+	// Open makes a pool.
+	Open func(dsn string, connections int) (pool wsql.Beginner, closePool func(), err error)
 }
 
-var databases = map[string]database{
+// All are the databases that every machine can test with.
+var All = map[string]Database{
 	"postgres-pgx": {postgres.Schema{}, "pgx", createPostgres, openPgx},
-	"postgres-std": {postgres.Schema{}, "pgx", createPostgres, openStd("pgx")},
-	"mysql":        {mysql.Schema{}, "mysql", createMySQL("INBOX_TEST_MYSQL", "root@tcp(127.0.0.1:3307)/test"), openStd("mysql")},
-	"mariadb":      {mysql.Schema{}, "mysql", createMySQL("INBOX_TEST_MARIADB", "root@tcp(127.0.0.1:3306)/test"), openStd("mysql")},
-	"sqlite":       {sqlite.Schema{}, "sqlite", createSQLite, openStd("sqlite")},
+	"postgres-std": {postgres.Schema{}, "pgx", createPostgres, OpenStd("pgx")},
+	"mysql":        {mysql.Schema{}, "mysql", createMySQL("INBOX_TEST_MYSQL", "root@tcp(127.0.0.1:3307)/test"), OpenStd("mysql")},
+	"mariadb":      {mysql.Schema{}, "mysql", createMySQL("INBOX_TEST_MARIADB", "root@tcp(127.0.0.1:3306)/test"), OpenStd("mysql")},
+	"sqlite":       {sqlite.Schema{}, "sqlite", createSQLite, OpenStd("sqlite")},
 }
 
 func openPgx(dsn string, connections int) (wsql.Beginner, func(), error) {
@@ -55,7 +59,8 @@ func openPgx(dsn string, connections int) (wsql.Beginner, func(), error) {
 	return wsql.BeginnerFromPgx(pool), pool.Close, nil
 }
 
-func openStd(driver string) func(string, int) (wsql.Beginner, func(), error) {
+// OpenStd makes a pool of database/sql.
+func OpenStd(driver string) func(string, int) (wsql.Beginner, func(), error) {
 	return func(dsn string, connections int) (wsql.Beginner, func(), error) {
 		db, err := sql.Open(driver, dsn)
 		if err != nil {
@@ -67,7 +72,7 @@ func openStd(driver string) func(string, int) (wsql.Beginner, func(), error) {
 	}
 }
 
-func newName() string { return fmt.Sprintf("inbox_deferred_%x", rand.Uint64()) }
+func newName() string { return fmt.Sprintf("inbox_tests_%x", rand.Uint64()) }
 
 func createPostgres(t testing.TB) string {
 	t.Helper()
