@@ -41,6 +41,13 @@ func (r *reports) ObserveDelivery(report inbox.DeliveryReport) {
 	r.all = append(r.all, report)
 }
 
+// ended returns how many deliveries ended.
+func (r *reports) ended() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.all)
+}
+
 func (r *reports) last() inbox.DeliveryReport {
 	r.mu.Lock()
 	defer r.mu.Unlock()
