@@ -17,7 +17,8 @@ import (
 
 // Identities is what an operator sees of the table of identities, and may forget of it. It is safe for concurrent use.
 type Identities struct {
-	table *table
+	table    *table
+	observer Observer
 }
 
 // NewIdentities makes one on the database of the Inbox. A nil logger logs nothing.
@@ -30,8 +31,12 @@ func NewIdentities(db wsql.Beginner, schema inbox.Schema, logger watermill.Logge
 		return nil, fmt.Errorf("retention: new identities: %w", err)
 	}
 	t.runner.Timeout = finishTimeout
-	return &Identities{t}, nil
+	return &Identities{t, nopObserver{}}, nil
 }
+
+// WithObserver returns Identities of the same table whose CountRange and ForgetRange tell an Observer about each of their transactions: what was examined, and
+// what was removed. An Observer that ends the context ends the work between two transactions, so that the number returned is exact.
+func (i *Identities) WithObserver(observer Observer) *Identities { return &Identities{i.table, observer} }
 
 // finishTimeout bounds COMMIT and ROLLBACK. Statements of an operator take as long as their context allows.
 const finishTimeout = 5 * time.Second
@@ -269,11 +274,15 @@ func (i *Identities) ForgetRange(ctx context.Context, consumer string, from, to 
 	condition := i.table.between(from, to)
 	err = i.rangeOf(ctx, consumer, from, to, func(chosen []inbox.Identity) error {
 		var removed int
+		start := time.Now()
 		err := i.table.write(ctx, func(ctx context.Context, tx wsql.Tx) (err error) {
 			removed, err = i.table.remove(ctx, tx, consumer, chosen, condition)
 			return err
 		})
 		n += int64(removed)
+		if err == nil {
+			i.observer.ObserveBatch(Batch{Consumer: consumer, Removed: removed, Duration: time.Since(start)})
+		}
 		return err
 	})
 	if err != nil {
@@ -294,8 +303,13 @@ func (i *Identities) rangeOf(ctx context.Context, consumer string, from, to time
 		return err
 	}
 	for w := i.table.walk(consumer, i.table.between(from, to), hasPending, operatorWindow); !w.ended; {
-		found, _, err := w.next(ctx)
+		start := time.Now()
+		found, examined, err := w.next(ctx)
 		if err != nil {
+			return err
+		}
+		i.observer.ObserveBatch(Batch{Consumer: consumer, Examined: examined, Duration: time.Since(start)})
+		if err := ctx.Err(); err != nil { // the Observer may have ended it
 			return err
 		}
 		chosen := make([]inbox.Identity, len(found))

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"os/exec"
 	"testing"
@@ -19,7 +20,7 @@ func TestInterrupt(t *testing.T) {
 		}
 		db.receive(t, stock, messages(3*pageSize)...)
 		db.exec(t, "UPDATE inbox_pending SET state = 4")
-		release := db.lock(t, "SELECT seq FROM inbox_pending WHERE seq = 501 FOR UPDATE")
+		release := db.lock(t, fmt.Sprintf("SELECT seq FROM inbox_pending WHERE seq = %d FOR UPDATE", db.nth(t, pageSize+1)))
 		var stdout, stderr bytes.Buffer
 		cmd := exec.CommandContext(t.Context(), binary, "redrive", "--yes", "--consumer", stock, "--all", "-o", "json")
 		cmd.Env, cmd.Stdout, cmd.Stderr = []string{"INBOX_DSN=" + db.dsn}, &stdout, &stderr
@@ -56,6 +57,13 @@ func TestTimeout(t *testing.T) {
 	})
 }
 
+// nth is the number of the n-th message. Numbers have gaps.
+func (db testDatabase) nth(t *testing.T, n int) (number int64) {
+	t.Helper()
+	require.NoError(t, db.admin.QueryRow(fmt.Sprintf("SELECT seq FROM inbox_pending ORDER BY seq LIMIT 1 OFFSET %d", n-1)).Scan(&number))
+	return number
+}
+
 // lock runs a statement in a transaction that stays open until release.
 func (db testDatabase) lock(t *testing.T, statement string) (release func()) {
 	t.Helper()
@@ -64,4 +72,31 @@ func (db testDatabase) lock(t *testing.T, statement string) (release func()) {
 	_, err = tx.Exec(statement)
 	require.NoError(t, err)
 	return func() { require.NoError(t, tx.Rollback()) }
+}
+
+// What was dead when the command started, and is not when its turn comes, is left alone; the rest of its batch is not.
+func TestSomebodyElseWasFaster(t *testing.T) {
+	t.Parallel()
+	eachDatabase(t, func(t *testing.T, db testDatabase) {
+		if db.schema.OneWriter() {
+			return // as above
+		}
+		db.receive(t, stock, messages(2*pageSize)...)
+		db.exec(t, "UPDATE inbox_pending SET state = 4")
+		tx, err := db.admin.Begin()
+		require.NoError(t, err)
+		_, err = tx.Exec(fmt.Sprintf("UPDATE inbox_pending SET state = 0, attempts = 7 WHERE seq = %d", db.nth(t, pageSize+1)))
+		require.NoError(t, err)
+		var stdout bytes.Buffer
+		cmd := exec.CommandContext(t.Context(), binary, "discard", "--yes", "--consumer", stock, "--all")
+		cmd.Env, cmd.Stdout = []string{"INBOX_DSN=" + db.dsn}, &stdout
+		require.NoError(t, cmd.Start())
+		require.Eventually(t, func() bool { return db.count(t, "inbox_pending") == pageSize }, 30*time.Second, 10*time.Millisecond)
+		require.NoError(t, tx.Commit())
+
+		require.NoError(t, cmd.Wait())
+		require.Equal(t, "999 messages discarded. 1 skipped, because somebody else has changed them.\n", stdout.String())
+		require.Equal(t, 1, db.count(t, "inbox_pending WHERE attempts = 7"))
+		require.Equal(t, 1, db.count(t, "inbox_pending"))
+	})
 }

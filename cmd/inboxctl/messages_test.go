@@ -21,12 +21,13 @@ func TestNamesOfAnyBytes(t *testing.T) {
 	eachDatabase(t, func(t *testing.T, db testDatabase) {
 		const consumer, id, payload = "c\xff\x1b[31m", "id\x00é ", "\x00\x1b[31mred"
 		db.receive(t, consumer, message.NewMessage(id, []byte(payload)))
-		db.receive(t, `"quoted"`, message.NewMessage("1", []byte("text\n<b>é</b>")))
+		db.receive(t, `"quoted"`, message.NewMessage("trailing ", []byte("text\n<b>é</b>")))
 
 		table := db.run(t, "list").succeeds(t)
 		require.Contains(t, table, `"c\xff\x1b[31m"`)
 		require.Contains(t, table, `"id\x00é "`)
 		require.Contains(t, table, `"\"quoted\""`)
+		require.Contains(t, table, `"trailing "`)
 		found := decode[messageList](t, db.run(t, "list", "-o", "json", "--consumer", `"c\xff\x1b[31m"`)).Messages
 		require.Len(t, found, 1)
 		require.Equal(t, consumer, string(found[0].ConsumerBase64))

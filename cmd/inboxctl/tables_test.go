@@ -67,7 +67,7 @@ func TestTableOfAnotherShape(t *testing.T) {
 			require.Contains(t, db.run(t, args...).fails(t, 3), "inbox_", args)
 		}
 		require.Contains(t, db.run(t, "verify").stdout, "message_id is missing")
-		require.Contains(t, db.run(t, "list", "--queue", "outgoing").fails(t, 3), "does not exist")
+		require.Contains(t, db.run(t, "list", "--queue", "outgoing").fails(t, 3), "does not exist, or this user may not see it: run inboxctl init")
 		require.Contains(t, db.run(t, "list", "--pending-table", "elsewhere").fails(t, 3), "elsewhere")
 		require.Zero(t, db.count(t, "inbox_pending"))
 	})

@@ -93,6 +93,41 @@ func TestForgetRange_takes_a_time_range_of_one_consumer(t *testing.T) {
 	})
 }
 
+// stopper ends a context after the first transaction that removes something.
+type stopper struct {
+	stop     context.CancelFunc
+	examined int
+}
+
+func (s *stopper) ObserveBatch(batch retention.Batch) {
+	if s.examined += batch.Examined; batch.Removed > 0 {
+		s.stop()
+	}
+}
+
+func TestForgetRange_ends_between_two_transactions(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(l *lab) {
+		l.fill(2500, time.Hour) // of consumer c
+		ctx, cancel := context.WithCancel(context.Background())
+		defer cancel()
+		observer := &stopper{stop: cancel}
+		from, to := time.Now().Add(-2*time.Hour), time.Now()
+
+		n, err := newIdentities(l).WithObserver(observer).ForgetRange(ctx, "c", from, to)
+		require.ErrorIs(l, err, context.Canceled)
+		require.Positive(l, n)
+		require.Less(l, n, int64(2500))
+		require.Len(l, l.identities(), 2500-int(n))
+
+		rest, err := newIdentities(l).WithObserver(observer).ForgetRange(context.Background(), "c", from, to)
+		require.NoError(l, err)
+		require.EqualValues(l, 2500, n+rest)
+		require.GreaterOrEqual(l, observer.examined, 2500)
+		require.Empty(l, l.identities())
+	})
+}
+
 func TestIdentities_tells_what_there_is(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(l *lab) {
