@@ -91,7 +91,7 @@ inbox_backlog_up{queue="pending"} 1`, backlogMetrics...)
 	require.NoError(t, err)
 	for _, family := range families {
 		if family.GetName() == "inbox_backlog_messages" {
-			require.Len(t, family.GetMetric(), 5*3, "billing, \\xff and mail in six states")
+			require.Len(t, family.GetMetric(), 6*3, "billing, \\xff and mail in six states")
 		}
 	}
 }
