@@ -43,7 +43,8 @@ type Config struct {
 	// Window is how many identities one statement looks at. Default: 5000.
 	Window int
 
-	// Pause is the wait between two transactions, in which consumers have the database for themselves. Default: 50 ms.
+	// Pause is the wait after each transaction that removes, and after each that only reads when there is nothing to remove. In it consumers have the database for themselves. With the
+	// default, a sweep removes at most 12,500 identities a second. Default: 40 ms.
 	Pause time.Duration
 
 	// Interval is the wait of Run between two sweeps, of which each reads all identities once; it varies at random by a tenth, so that instances do not all come at once. It is that of
@@ -85,7 +86,7 @@ func (c *Config) setDefaults() {
 		c.Window = 5000
 	}
 	if c.Pause == 0 {
-		c.Pause = 50 * time.Millisecond
+		c.Pause = 40 * time.Millisecond
 	}
 	if c.Interval == 0 {
 		c.Interval = time.Hour

@@ -141,21 +141,23 @@ func (s *sweep) consumer(ctx context.Context, consumer string) error {
 			report.Removed += int64(len(old))
 		}
 		s.observe(batch)
-		if err := s.pause(ctx); err != nil {
-			return err
+		if s.config.DryRun || len(old) == 0 {
+			err = s.pause(ctx)
+		} else {
+			err = s.remove(ctx, report, condition, old)
 		}
-		if s.config.DryRun {
-			continue
-		}
-		if err := s.remove(ctx, report, condition, old); err != nil {
+		if err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// remove deletes what a window found, in batches.
+// remove deletes what a window found, in batches. There is no pause between the window, which held up nobody, and the first of them.
 func (s *sweep) remove(ctx context.Context, report *ConsumerReport, condition string, old []found) error {
+	if err := s.alone(ctx); err != nil {
+		return err
+	}
 	for len(old) > 0 {
 		var identities []inbox.Identity
 		for _, one := range old[:min(len(old), s.config.BatchSize)] {
