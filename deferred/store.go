@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
@@ -120,17 +121,25 @@ func scanStored(scan func(...any) error) (StoredMessage, error) {
 // ErrNotFound says that no message has that number; most likely it is processed.
 var ErrNotFound = errors.New("no such message in the queue")
 
-// Load returns a message as it was received, without a claim on it.
+// ErrStripped says that retention removed payload and metadata of a dead message. What List tells of it is all that is left.
+var ErrStripped = errors.New("payload and metadata of the message were removed by retention")
+
+// Load returns a message as it was received, without a claim on it. It fails with ErrNotFound or ErrStripped if there is nothing to return.
 func (s *Store) Load(ctx context.Context, number int64) (*message.Message, error) {
 	var msg *message.Message
 	err := s.queue.read(ctx, func(ctx context.Context, tx wsql.Tx) error {
-		var id, uuid, metadata, payload []byte
-		found, err := sqltx.QueryRow(ctx, tx, s.queue.load(number), &id, &uuid, &metadata, &payload)
-		if err != nil {
+		var (
+			id, uuid, metadata, payload []byte
+			state                       State
+		)
+		found, err := sqltx.QueryRow(ctx, tx, s.queue.load(number), &id, &uuid, &metadata, &payload, &state)
+		switch {
+		case err != nil:
 			return err
-		}
-		if !found {
+		case !found:
 			return ErrNotFound
+		case state == StateStripped:
+			return ErrStripped
 		}
 		msg, err = messageOf(string(id), uuid, metadata, payload)
 		return err
@@ -141,26 +150,46 @@ func (s *Store) Load(ctx context.Context, number int64) (*message.Message, error
 	return msg, nil
 }
 
-// NotDeadError lists messages that could not be redriven or discarded, because they are not dead: processed, removed or still alive. Redrive refuses stripped
-// messages, too. Nothing was changed.
+// NotDeadError lists messages that could not be redriven or discarded. Nothing was changed.
 type NotDeadError struct {
+	// Numbers are of messages that are not dead: processed, removed or still alive.
 	Numbers []int64
+
+	// Stripped are of messages that are dead, but have no payload that could be handled again. Discard accepts them.
+	Stripped []int64
 }
 
 // Error lists the numbers.
 func (e *NotDeadError) Error() string {
-	return fmt.Sprintf("messages %v are not dead: processed, removed or still alive, or without a payload to be handled again", e.Numbers)
+	var parts []string
+	if len(e.Numbers) > 0 {
+		parts = append(parts, fmt.Sprintf("messages %v are not dead: processed, removed or still alive", e.Numbers))
+	}
+	if len(e.Stripped) > 0 {
+		parts = append(parts, fmt.Sprintf("messages %v can only be discarded: retention removed their payloads", e.Stripped))
+	}
+	return strings.Join(parts, "; ")
 }
 
-// Redrive makes dead messages pending again: same identity, no attempts. If one of them is not dead, nothing is changed and the error is a
+// Redrive makes dead messages pending again: same identity, no attempts. If one of them is not dead, or stripped, nothing is changed and the error is a
 // *NotDeadError; of two redrives of the same message at once, one gets it.
 func (s *Store) Redrive(ctx context.Context, numbers ...int64) error {
 	if len(numbers) == 0 {
 		return nil
 	}
 	err := s.queue.repeat(ctx, func(ctx context.Context, tx wsql.Tx) error {
-		if _, err := s.dead(ctx, tx, numbers, StateDead); err != nil {
+		dead, err := s.dead(ctx, tx, numbers)
+		if err != nil {
 			return err
+		}
+		stripped := &NotDeadError{}
+		for _, m := range dead {
+			if m.state == StateStripped {
+				stripped.Stripped = append(stripped.Stripped, m.seq)
+			}
+		}
+		if len(stripped.Stripped) > 0 {
+			return stripped
 		}
 		return run(ctx, tx, s.queue.redrive(numbers))
 	})
@@ -170,14 +199,14 @@ func (s *Store) Redrive(ctx context.Context, numbers ...int64) error {
 	return nil
 }
 
-// Discard removes dead messages for good. Their identities are not recorded, so a redelivery by the broker is a new message. If one of
+// Discard removes dead messages for good, stripped ones too. Their identities are not recorded, so a redelivery by the broker is a new message. If one of
 // them is not dead, nothing is removed and the error is a *NotDeadError.
 func (s *Store) Discard(ctx context.Context, numbers ...int64) error {
 	if len(numbers) == 0 {
 		return nil
 	}
 	err := s.queue.repeat(ctx, func(ctx context.Context, tx wsql.Tx) error {
-		dead, err := s.dead(ctx, tx, numbers, StateStripped)
+		dead, err := s.dead(ctx, tx, numbers)
 		if err != nil {
 			return err
 		}
@@ -236,11 +265,12 @@ func (s *Store) CountStrip(ctx context.Context, age time.Duration) (n int64, err
 // deadMessage is what lockDead returns.
 type deadMessage struct {
 	seq                          int64
+	state                        State
 	consumer, topic, orderingKey string
 }
 
-// dead locks messages and makes sure that all of them are dead.
-func (s *Store) dead(ctx context.Context, tx wsql.Tx, numbers []int64, upTo State) ([]deadMessage, error) {
+// dead locks messages and makes sure that all of them are dead, be it stripped or not.
+func (s *Store) dead(ctx context.Context, tx wsql.Tx, numbers []int64) ([]deadMessage, error) {
 	if err := run(ctx, tx, s.queue.ClaimFirst(s.queue.queue)); err != nil {
 		return nil, err
 	}
@@ -249,12 +279,12 @@ func (s *Store) dead(ctx context.Context, tx wsql.Tx, numbers []int64, upTo Stat
 	for _, number := range numbers {
 		missing[number] = true
 	}
-	err := sqltx.Each(ctx, tx, s.queue.lockDead(numbers, upTo), func(scan func(...any) error) error {
+	err := sqltx.Each(ctx, tx, s.queue.lockDead(numbers), func(scan func(...any) error) error {
 		var (
 			m                    deadMessage
 			consumer, topic, key []byte
 		)
-		err := scan(&m.seq, &consumer, &topic, &key)
+		err := scan(&m.seq, &m.state, &consumer, &topic, &key)
 		m.consumer, m.topic, m.orderingKey = string(consumer), string(topic), string(key)
 		dead = append(dead, m)
 		delete(missing, m.seq)

@@ -75,13 +75,12 @@ func (s statements) list(filter Filter) wsql.Query {
 }
 
 func (s statements) load(number int64) wsql.Query {
-	return s.text(128).add("SELECT message_id, uuid, metadata, payload FROM ", s.tableName(), " WHERE seq = ", number).query()
+	return s.text(128).add("SELECT message_id, uuid, metadata, payload, state FROM ", s.tableName(), " WHERE seq = ", number).query()
 }
 
-// lockDead locks those of the messages that are dead, up to a state: the stripped ones too, or not. It waits for a transaction that holds one of them.
-func (s statements) lockDead(numbers []int64, upTo State) wsql.Query {
-	t := s.text(256).add("SELECT seq, consumer, topic, ordering_key FROM ", s.tableName(), " WHERE state >= ", StateDead, " AND state <= ", upTo, " AND seq IN ").
-		list(numbers).add(" ORDER BY seq")
+// lockDead locks those of the messages that are dead, the stripped ones too. It waits for a transaction that holds one of them.
+func (s statements) lockDead(numbers []int64) wsql.Query {
+	t := s.text(256).add("SELECT seq, state, consumer, topic, ordering_key FROM ", s.tableName(), " WHERE state >= ", StateDead, " AND seq IN ").list(numbers).add(" ORDER BY seq")
 	if s.SkipLocked() != "" {
 		t.add(" FOR UPDATE")
 	}

@@ -32,6 +32,7 @@ var deferredCases = [][]testCase{
 	keyCases,
 	redriveCases,
 	storeCases,
+	stripCases,
 	relayCases,
 	relayFailureCases,
 }

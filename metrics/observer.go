@@ -140,10 +140,12 @@ func (o *Observer) ObserveDelivery(report inbox.DeliveryReport) {
 	c.observe(report)
 }
 
-// ObserveBatch is for a retention.Cleaner. Payloads of dead messages are counted as removed rows of no consumer.
+// ObserveBatch is for a retention.Cleaner. Payloads of dead messages are counted as removed rows of no consumer. A dry run removes nothing.
 func (o *Observer) ObserveBatch(batch retention.Batch) {
 	name := label(batch.Consumer)
 	o.families.examined.WithLabelValues(name).Add(float64(batch.Examined))
-	o.families.removed.WithLabelValues(name).Add(float64(batch.Removed + batch.Payloads))
+	if !batch.DryRun {
+		o.families.removed.WithLabelValues(name).Add(float64(batch.Removed + batch.Payloads))
+	}
 	o.families.batch.WithLabelValues(name).Observe(batch.Duration.Seconds())
 }

@@ -111,7 +111,8 @@ func TestEventsAndRemovalsAreCounted(t *testing.T) {
 		observer.ObserveEvent(deferred.EventReport{Consumer: "billing", Topic: "orders", Event: event, Messages: n + 1})
 	}
 	observer.ObserveEvent(deferred.EventReport{Consumer: "relay", Topic: "orders", Queue: deferred.Outgoing, Event: deferred.Completed, Messages: 5})
-	observer.ObserveBatch(retention.Batch{Consumer: "billing", Examined: 500, Removed: 480, Duration: time.Second})
+	observer.ObserveBatch(retention.Batch{Consumer: "billing", Examined: 300, Removed: 480, Duration: time.Second})
+	observer.ObserveBatch(retention.Batch{Consumer: "billing", DryRun: true, Examined: 200, Removed: 100})
 	requireMetrics(t, registry, `inbox_deferred_messages_total{consumer="billing",outcome="claimed",queue="pending"} 1
 inbox_deferred_messages_total{consumer="billing",outcome="completed",queue="pending"} 2
 inbox_deferred_messages_total{consumer="billing",outcome="deserted",queue="pending"} 7
@@ -120,7 +121,7 @@ inbox_deferred_messages_total{consumer="billing",outcome="given back",queue="pen
 inbox_deferred_messages_total{consumer="billing",outcome="lease lost",queue="pending"} 6
 inbox_deferred_messages_total{consumer="billing",outcome="retried",queue="pending"} 3
 inbox_deferred_messages_total{consumer="relay",outcome="completed",queue="outgoing"} 5
-inbox_retention_batch_seconds{consumer="billing"} 1
+inbox_retention_batch_seconds{consumer="billing"} 2
 inbox_retention_examined_total{consumer="billing"} 500
 inbox_retention_horizon_seconds{} 86400
 inbox_retention_removed_total{consumer="billing"} 480`, observerMetrics...)

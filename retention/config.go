@@ -43,11 +43,12 @@ type Config struct {
 	// Window is how many identities one statement looks at. Default: 5000.
 	Window int
 
-	// Pause is the wait between two transactions, in which consumers have the database for themselves. Default: 50 ms.
+	// Pause is the wait after each transaction that removes, and after each that only reads when there is nothing to remove. In it consumers have the database for themselves. With the
+	// default, a sweep removes at most 12,500 identities a second. Default: 40 ms.
 	Pause time.Duration
 
-	// Interval is the wait of Run between two sweeps, of which each reads all identities once; it varies at random by a tenth, so that instances do not all come at once.
-	// Default: 1 h.
+	// Interval is the wait of Run between two sweeps, of which each reads all identities once; it varies at random by a tenth, so that instances do not all come at once. It is that of
+	// this instance: ten instances sweep ten times as often. Default: 1 h.
 	Interval time.Duration
 
 	// Timeout bounds each transaction. Default: 5 s.
@@ -57,15 +58,16 @@ type Config struct {
 	Observer Observer
 }
 
-// Observer is told about the progress of a Cleaner, for metrics and progress bars. It is called by the goroutine that sweeps.
+// Observer is told about the progress of a Cleaner, for metrics and progress bars. It is called by the goroutine that sweeps. A panic of it is logged and changes nothing.
 type Observer interface {
 	// ObserveBatch is called after each transaction of a sweep.
 	ObserveBatch(batch Batch)
 }
 
-// Batch is what one transaction did.
+// Batch is what one transaction did, or in a dry run would have done.
 type Batch struct {
 	Consumer string        // empty for dead payloads
+	DryRun   bool          // nothing was removed
 	Examined int           // identities that were looked at
 	Removed  int           // identities that were removed, or would be in a dry run
 	Payloads int           // payloads of dead messages that were removed
@@ -84,7 +86,7 @@ func (c *Config) setDefaults() {
 		c.Window = 5000
 	}
 	if c.Pause == 0 {
-		c.Pause = 50 * time.Millisecond
+		c.Pause = 40 * time.Millisecond
 	}
 	if c.Interval == 0 {
 		c.Interval = time.Hour

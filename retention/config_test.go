@@ -48,6 +48,8 @@ func TestHorizonBelowTheNeedsIsWarnedOf(t *testing.T) {
 	require.Equal(t, (2+1+7+10+7)*day, needs.Horizon())
 	require.Equal(t, 3*day, retention.Needs{MaxRedeliveryAge: 3 * day}.Horizon())
 	require.Zero(t, retention.Needs{}.Horizon())
+	require.Equal(t, retention.Forever, retention.Needs{BrokerRetention: retention.Forever, DeadLetterAge: day}.Horizon())
+	require.Equal(t, retention.Forever, retention.Needs{RestoreWindow: retention.Forever - day, RelayRepublish: 2 * day}.Horizon())
 
 	logger := watermill.NewCaptureLogger()
 	require.NoError(t, newCleaner(t, retention.Config{

@@ -203,14 +203,14 @@ func (e *ForgetError) Error() string {
 }
 
 // Forget removes identities, so that their messages are processed again when they come again. If one of them is not there, or a pending message has it, nothing is removed and the
-// error is a *ForgetError. Other processes that remember identities do not learn of it.
+// error is a *ForgetError. After inbox.ErrCommitUncertain all or none may be removed: look with Find before you try again, because a message may have been processed again meanwhile.
 func (i *Identities) Forget(ctx context.Context, consumer string, identities ...inbox.Identity) error {
 	if consumer == "" {
 		return fmt.Errorf("retention: forget: %w", errNoConsumer)
 	}
 	hasPending, err := i.table.exists(ctx, deferred.Pending)
 	if err == nil {
-		err = i.table.write(ctx, func(ctx context.Context, tx wsql.Tx) error {
+		err = i.table.writeOnce(ctx, func(ctx context.Context, tx wsql.Tx) error {
 			return i.forget(ctx, tx, consumer, identities, hasPending)
 		})
 	}
@@ -258,7 +258,7 @@ const operatorWindow = 1000
 
 // CountRange returns how many identities ForgetRange would remove.
 func (i *Identities) CountRange(ctx context.Context, consumer string, from, to time.Time) (n int64, err error) {
-	err = i.rangeOf(ctx, consumer, from, to, func(chosen []inbox.Identity) error {
+	err = i.rangeOf(ctx, consumer, from, to, func(chosen []inbox.Identity, _ bool) error {
 		n += int64(len(chosen))
 		return nil
 	})
@@ -272,11 +272,11 @@ func (i *Identities) CountRange(ctx context.Context, consumer string, from, to t
 // many it removed, also with an error: those stay removed.
 func (i *Identities) ForgetRange(ctx context.Context, consumer string, from, to time.Time) (n int64, err error) {
 	condition := i.table.between(from, to)
-	err = i.rangeOf(ctx, consumer, from, to, func(chosen []inbox.Identity) error {
+	err = i.rangeOf(ctx, consumer, from, to, func(chosen []inbox.Identity, hasPending bool) error {
 		var removed int
 		start := time.Now()
 		err := i.table.write(ctx, func(ctx context.Context, tx wsql.Tx) (err error) {
-			removed, err = i.table.remove(ctx, tx, consumer, chosen, condition)
+			removed, err = i.table.remove(ctx, tx, consumer, chosen, condition, hasPending)
 			return err
 		})
 		n += int64(removed)
@@ -291,7 +291,7 @@ func (i *Identities) ForgetRange(ctx context.Context, consumer string, from, to 
 	return n, nil
 }
 
-func (i *Identities) rangeOf(ctx context.Context, consumer string, from, to time.Time, fn func(chosen []inbox.Identity) error) error {
+func (i *Identities) rangeOf(ctx context.Context, consumer string, from, to time.Time, fn func(chosen []inbox.Identity, hasPending bool) error) error {
 	switch {
 	case consumer == "":
 		return errNoConsumer
@@ -319,7 +319,7 @@ func (i *Identities) rangeOf(ctx context.Context, consumer string, from, to time
 		if len(chosen) == 0 {
 			continue
 		}
-		if err := fn(chosen); err != nil {
+		if err := fn(chosen, hasPending); err != nil {
 			return err
 		}
 	}

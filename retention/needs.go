@@ -1,6 +1,9 @@
 package retention
 
-import "time"
+import (
+	"math"
+	"time"
+)
 
 // Needs declares how old a message can be when it comes back. The zero value declares nothing.
 type Needs struct {
@@ -24,12 +27,24 @@ type Needs struct {
 
 // Horizon returns the smallest horizon that is safe for these needs. The delays follow each other in the worst case: a restored or restarted producer
 // publishes a message again, the broker keeps it, or goes on delivering it, whichever is longer, it ends among the dead letters and is sent again, which the
-// broker keeps once more. Nothing is added for clocks, because ages are counted by the database's clock alone.
+// broker keeps once more. Nothing is added for clocks, because ages are counted by the database's clock alone. What is kept for ever, such as the messages of a compacted
+// topic, needs Forever.
 func (n Needs) Horizon() time.Duration {
 	inBroker := max(n.BrokerRetention, n.MaxRedeliveryAge)
-	horizon := n.RestoreWindow + n.RelayRepublish + inBroker
+	horizon := sum(n.RestoreWindow, n.RelayRepublish, inBroker)
 	if n.DeadLetterAge > 0 {
-		horizon += n.DeadLetterAge + inBroker
+		horizon = sum(horizon, n.DeadLetterAge, inBroker)
 	}
 	return horizon
+}
+
+// sum ends at Forever instead of becoming negative, which any horizon would be longer than.
+func sum(parts ...time.Duration) (total time.Duration) {
+	for _, part := range parts {
+		if total > math.MaxInt64-part {
+			return Forever
+		}
+		total += part
+	}
+	return total
 }

@@ -118,10 +118,10 @@ func (s statements) identity(consumer string, identity inbox.Identity) wsql.Quer
 		s.ProcessedAt(), s.Table(), s.literal(consumer), s.literal(identity.Producer), s.literal(identity.ID))
 }
 
-// pending yields a row if a queue has the identity under a topic.
-func (s statements) pending(consumer, topic string, identity inbox.Identity) wsql.Query {
-	return query("SELECT 1 FROM %s WHERE consumer = %s AND topic = %s AND producer = %s AND message_id = %s",
-		s.QueueTable(deferred.Pending), s.literal(consumer), s.literal(topic), s.literal(identity.Producer), s.literal(identity.ID))
+// pending returns the ids of those identities of one producer that pending messages of a topic have.
+func (s statements) pending(consumer, topic string, identities ...inbox.Identity) wsql.Query {
+	return query("SELECT message_id FROM %s WHERE consumer = %s AND topic = %s AND producer = %s AND message_id IN (%s)",
+		s.QueueTable(deferred.Pending), s.literal(consumer), s.literal(topic), s.literal(identities[0].Producer), s.ids(identities))
 }
 
 // count counts the identities of a consumer for which the condition holds. It reads all of the consumer's.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/ThreeDotsLabs/watermill"
 	wsql "github.com/ThreeDotsLabs/watermill-sql/v4/pkg/sql"
 
 	"github.com/watermill-inbox/inbox"
@@ -111,6 +112,15 @@ func (s *sweep) pause(ctx context.Context) error {
 	return s.alone(ctx)
 }
 
+func (s *sweep) observe(batch Batch) {
+	defer func() {
+		if cause := recover(); cause != nil {
+			s.logger.Error("Observer panicked", fmt.Errorf("%v", cause), watermill.LogFields{"consumer": batch.Consumer})
+		}
+	}()
+	s.config.Observer.ObserveBatch(batch)
+}
+
 func (s *sweep) consumer(ctx context.Context, consumer string) error {
 	horizon := s.config.horizonOf(consumer)
 	s.report.Consumers = append(s.report.Consumers, ConsumerReport{Consumer: consumer, Horizon: horizon})
@@ -125,27 +135,29 @@ func (s *sweep) consumer(ctx context.Context, consumer string) error {
 		if err != nil {
 			return err
 		}
-		batch := Batch{Consumer: consumer, Examined: examined, Duration: time.Since(start)}
+		batch := Batch{Consumer: consumer, DryRun: s.config.DryRun, Examined: examined, Duration: time.Since(start)}
 		if report.Examined += int64(examined); s.config.DryRun {
 			batch.Removed = len(old)
 			report.Removed += int64(len(old))
 		}
-		s.config.Observer.ObserveBatch(batch)
-		if err := s.pause(ctx); err != nil {
-			return err
+		s.observe(batch)
+		if s.config.DryRun || len(old) == 0 {
+			err = s.pause(ctx)
+		} else {
+			err = s.remove(ctx, report, condition, old)
 		}
-		if s.config.DryRun {
-			continue
-		}
-		if err := s.remove(ctx, report, condition, old); err != nil {
+		if err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// remove deletes what a window found, in batches.
+// remove deletes what a window found, in batches. There is no pause between the window, which held up nobody, and the first of them.
 func (s *sweep) remove(ctx context.Context, report *ConsumerReport, condition string, old []found) error {
+	if err := s.alone(ctx); err != nil {
+		return err
+	}
 	for len(old) > 0 {
 		var identities []inbox.Identity
 		for _, one := range old[:min(len(old), s.config.BatchSize)] {
@@ -156,14 +168,14 @@ func (s *sweep) remove(ctx context.Context, report *ConsumerReport, condition st
 		start := time.Now()
 		var removed int
 		err := s.table.write(ctx, func(ctx context.Context, tx wsql.Tx) (err error) {
-			removed, err = s.table.remove(ctx, tx, report.Consumer, identities, condition)
+			removed, err = s.table.remove(ctx, tx, report.Consumer, identities, condition, s.hasPending)
 			return err
 		})
 		if err != nil {
 			return err
 		}
 		report.Removed += int64(removed)
-		s.config.Observer.ObserveBatch(Batch{Consumer: report.Consumer, Removed: removed, Duration: time.Since(start)})
+		s.observe(Batch{Consumer: report.Consumer, Removed: removed, Duration: time.Since(start)})
 		if err := s.pause(ctx); err != nil {
 			return err
 		}
@@ -204,7 +216,7 @@ func (s *sweep) strip(ctx context.Context, queue *deferred.Store) error {
 			return err
 		}
 		s.report.Payloads += int64(removed)
-		s.config.Observer.ObserveBatch(Batch{Payloads: removed, Duration: time.Since(start)})
+		s.observe(Batch{Payloads: removed, Duration: time.Since(start)})
 		if err := s.pause(ctx); err != nil {
 			return err
 		}

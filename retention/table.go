@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
@@ -39,23 +40,44 @@ func (t *table) read(ctx context.Context, fn func(ctx context.Context, tx wsql.T
 	if t.OneWriter() {
 		options = &sql.TxOptions{ReadOnly: true}
 	}
-	return t.repeat(ctx, options, fn)
+	return t.repeat(ctx, options, t.transient, func(ctx context.Context, tx wsql.Tx) error {
+		if avoider, ok := t.Dialect.(deferred.SortAvoider); ok {
+			if _, err := sqltx.QueryRow(ctx, tx, avoider.AvoidSort()); err != nil {
+				return err
+			}
+		}
+		return fn(ctx, tx)
+	})
 }
 
 // write runs fn, which is safe to repeat.
 func (t *table) write(ctx context.Context, fn func(ctx context.Context, tx wsql.Tx) error) error {
-	return t.repeat(ctx, t.QueueTxOptions(), fn)
+	return t.repeat(ctx, t.QueueTxOptions(), t.transient, fn)
+}
+
+// writeOnce runs fn, which is not to be repeated once it may have been committed: the error is inbox.ErrCommitUncertain then.
+func (t *table) writeOnce(ctx context.Context, fn func(ctx context.Context, tx wsql.Tx) error) error {
+	committing := false
+	err := t.repeat(ctx, t.QueueTxOptions(), func(err error) bool { return !committing && t.transient(err) }, func(ctx context.Context, tx wsql.Tx) error {
+		err := fn(ctx, tx)
+		committing = err == nil
+		return err
+	})
+	if err != nil && committing && t.ClassifyCommit(err) == inbox.CommitUncertain {
+		return fmt.Errorf("%w: %w", inbox.ErrCommitUncertain, err)
+	}
+	return err
 }
 
 // repeats is how often a transaction is tried before a sweep gives up until the next one.
 const repeats = 10
 
-// repeat tries again, with jitter, while the database gives way to another transaction or does not answer.
-func (t *table) repeat(ctx context.Context, options *sql.TxOptions, fn func(ctx context.Context, tx wsql.Tx) error) error {
+// repeat tries again, with jitter, errors that again tells.
+func (t *table) repeat(ctx context.Context, options *sql.TxOptions, again func(error) bool, fn func(ctx context.Context, tx wsql.Tx) error) error {
 	waits := sqltx.Backoff(10*time.Millisecond, time.Second)
 	for n := 1; ; n++ {
 		err := t.once(ctx, options, fn)
-		if err == nil || n == repeats || ctx.Err() != nil || !t.transient(err) || !sqltx.Sleep(ctx, waits.NextBackOff()) {
+		if err == nil || n == repeats || ctx.Err() != nil || !again(err) || !sqltx.Sleep(ctx, waits.NextBackOff()) {
 			return err
 		}
 	}
@@ -70,6 +92,7 @@ func (t *table) once(ctx context.Context, options *sql.TxOptions, fn func(ctx co
 	return t.runner.InTx(ctx, options, func(tx wsql.Tx) error { return fn(ctx, tx) })
 }
 
+// transient tells that the database gave way to another transaction, or did not answer.
 func (t *table) transient(err error) bool {
 	switch t.Classify(err) {
 	case inbox.ClassConflict, inbox.ClassLockTimeout, inbox.ClassUnavailable:
@@ -130,19 +153,58 @@ func (t *table) pendingTopics(ctx context.Context, tx wsql.Tx, consumer string) 
 	}
 }
 
-// remove deletes identities of a consumer, in their order, in the caller's transaction.
-func (t *table) remove(ctx context.Context, tx wsql.Tx, consumer string, identities []inbox.Identity, condition string) (removed int, err error) {
+// remove deletes identities of a consumer, in their order, in the caller's transaction: those for which the condition still holds and which no queue has by now.
+func (t *table) remove(ctx context.Context, tx wsql.Tx, consumer string, identities []inbox.Identity, condition string, hasPending bool) (removed int, err error) {
+	var topics []string
+	if hasPending {
+		if topics, err = t.lockedTopics(ctx, tx, consumer); err != nil {
+			return 0, err
+		}
+	}
 	for len(identities) > 0 {
 		n := 1
 		for n < len(identities) && identities[n].Producer == identities[0].Producer {
 			n++
 		}
-		affected, err := sqltx.Exec(ctx, tx, t.delete(consumer, identities[:n], condition))
+		old, err := t.notPending(ctx, tx, consumer, topics, identities[:n])
+		if err != nil {
+			return 0, err
+		}
+		if identities = identities[n:]; len(old) == 0 {
+			continue
+		}
+		affected, err := sqltx.Exec(ctx, tx, t.delete(consumer, old, condition))
 		if err != nil {
 			return 0, fmt.Errorf("delete: %w", err)
 		}
 		removed += int(affected)
-		identities = identities[n:]
 	}
 	return removed, nil
+}
+
+// lockedTopics is pendingTopics in a transaction that writes: on an engine with one writer it must not begin as a reader.
+func (t *table) lockedTopics(ctx context.Context, tx wsql.Tx, consumer string) ([]string, error) {
+	if first := t.ClaimFirst(deferred.Pending); !first.IsZero() {
+		if _, err := sqltx.Exec(ctx, tx, first); err != nil {
+			return nil, err
+		}
+	}
+	return t.pendingTopics(ctx, tx, consumer)
+}
+
+// notPending leaves out identities of one producer that pending messages have. It is a statement of its own, because engines that lock what a DELETE reads would lock the queue.
+func (t *table) notPending(ctx context.Context, tx wsql.Tx, consumer string, topics []string, identities []inbox.Identity) ([]inbox.Identity, error) {
+	pending := map[string]bool{}
+	for _, topic := range topics {
+		err := sqltx.Each(ctx, tx, t.pending(consumer, topic, identities...), func(scan func(...any) error) error {
+			var id []byte
+			err := scan(&id)
+			pending[string(id)] = true
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(identities), func(identity inbox.Identity) bool { return pending[identity.ID] }), nil
 }

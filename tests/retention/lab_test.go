@@ -83,6 +83,11 @@ func (l *lab) age(ago time.Duration, where string) {
 	l.exec("UPDATE inbox_messages SET processed_at = " + older + " WHERE " + where)
 }
 
+// now is an expression for the time of an identity that is processed just now.
+func (l *lab) now() string {
+	return map[string]string{"pgx": "now()", "mysql": "UTC_TIMESTAMP()", "sqlite": "CAST(strftime('%s', 'now') AS INTEGER)"}[l.Driver]
+}
+
 func (l *lab) exec(statement string) {
 	l.Helper()
 	_, err := l.db.Exec(statement)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"regexp"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -182,50 +181,4 @@ func (l *lab) requirePlans() {
 	_, err = cleaner.RunOnce(stop)
 	require.Error(l, err)
 	l.requireIndex(append(recorder.With("WITH w AS"), recorder.With("DELETE FROM")...))
-}
-
-// requireIndex asks the engine how it runs statements: by the primary key, never through the whole table.
-func (l *lab) requireIndex(statements []string) {
-	l.Helper()
-	explain, bad := "EXPLAIN ", regexp.MustCompile(`Seq Scan on inbox_messages`)
-	switch l.Driver {
-	case "mysql": // id, select_type, table, and on MySQL partitions, then type
-		if l.count("SELECT VERSION() LIKE '%MariaDB%'") == 0 {
-			explain = "EXPLAIN FORMAT=TRADITIONAL "
-		}
-		bad = regexp.MustCompile(`\| (inbox_messages|a) \| ( \| )?(ALL|index) \|`)
-	case "sqlite":
-		explain, bad = "EXPLAIN QUERY PLAN ", regexp.MustCompile(`SCAN (inbox_messages|a)\b`)
-	}
-	require.Regexp(l, bad, l.plan(explain+"DELETE FROM inbox_messages WHERE fingerprint = "+l.literal("x")), "the test would not see it")
-	for _, statement := range statements {
-		plan := l.plan(explain + statement)
-		require.NotRegexp(l, bad, plan, "%.300s", statement)
-		require.NotRegexp(l, regexp.MustCompile(`filesort.*inbox_messages|Sort Key: a\.`), plan, "%.300s", statement)
-	}
-}
-
-func (l *lab) plan(query string) string {
-	l.Helper()
-	rows, err := l.db.Query(query)
-	require.NoError(l, err, "%.300s", query)
-	defer func() { _ = rows.Close() }()
-	columns, err := rows.Columns()
-	require.NoError(l, err)
-	var lines []string
-	for rows.Next() {
-		values := make([][]byte, len(columns))
-		targets := make([]any, len(columns))
-		for n := range values {
-			targets[n] = &values[n]
-		}
-		require.NoError(l, rows.Scan(targets...))
-		line := "|"
-		for _, value := range values {
-			line += " " + string(value) + " |"
-		}
-		lines = append(lines, line)
-	}
-	require.NoError(l, rows.Err())
-	return strings.Join(lines, "\n")
 }
