@@ -36,7 +36,9 @@ func NewIdentities(db wsql.Beginner, schema inbox.Schema, logger watermill.Logge
 
 // WithObserver returns Identities of the same table whose CountRange and ForgetRange tell an Observer about each of their transactions: what was examined, and
 // what was removed. An Observer that ends the context ends the work between two transactions, so that the number returned is exact.
-func (i *Identities) WithObserver(observer Observer) *Identities { return &Identities{i.table, observer} }
+func (i *Identities) WithObserver(observer Observer) *Identities {
+	return &Identities{i.table, observer}
+}
 
 // finishTimeout bounds COMMIT and ROLLBACK. Statements of an operator take as long as their context allows.
 const finishTimeout = 5 * time.Second

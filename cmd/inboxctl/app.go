@@ -43,7 +43,8 @@ Exit codes:
   2    usage: a wrong command, flag, argument or DSN
   3    a table is missing or has another shape
   4    nothing found: no such consumer, message or identity
-  5    nothing was changed: the question was not answered with yes, or nobody can be asked and --yes is not given
+  5    nothing was changed: the question was not answered with yes, or nobody can be asked and --yes is not given; or a waiting
+       message has the identity to forget, or another sweeper is at work
   130  interrupted while it worked; the error says what was done
 
 An error is one line on standard error. Colours and the progress bar are for terminals only; NO_COLOR switches colours off.`
@@ -78,7 +79,8 @@ func (a *app) command() *cobra.Command {
 	flags.StringVarP(&a.flags.output, "output", "o", "table", "table or json")
 	flags.DurationVar(&a.flags.timeout, "timeout", 30*time.Second, "how long one step may take: to connect, to read, or one transaction that changes rows")
 
-	root.AddCommand(a.initCommand(), a.verifyCommand(), a.statusCommand(), a.listCommand(), a.showCommand(), a.redriveCommand(), a.discardCommand())
+	root.AddCommand(a.initCommand(), a.verifyCommand(), a.statusCommand(), a.listCommand(), a.showCommand(), a.redriveCommand(), a.discardCommand(),
+		a.forgetCommand(), a.cleanCommand())
 	return root
 }
 

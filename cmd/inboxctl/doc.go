@@ -7,6 +7,8 @@
 //	inboxctl show       show one message: identity, payload, attempts, last error
 //	inboxctl redrive    make dead messages pending again
 //	inboxctl discard    remove dead messages for good
+//	inboxctl forget     forget identities of one consumer, so that their messages are processed again
+//	inboxctl clean      remove identities that are older than messages can be when they come back
 //
 // It works on PostgreSQL, MySQL, MariaDB and SQLite. The database is named by --dsn, or better by the environment variable INBOX_DSN, because
 // arguments of a process can be read by every user of the machine:
@@ -24,7 +26,8 @@
 //	2    usage: a wrong command, flag, argument or DSN
 //	3    a table is missing or has another shape
 //	4    nothing found: no such consumer, message or identity
-//	5    nothing was changed: the question was not answered with yes, or nobody can be asked and --yes is not given
+//	5    nothing was changed: the question was not answered with yes, or nobody can be asked and --yes is not given; or a waiting
+//	     message has the identity to forget, or another sweeper is at work
 //	130  interrupted while it worked; the error says what was done
 //
 // An error is one line on standard error that begins with "inboxctl: ". Results go to standard output, as a table or with --output json as one JSON

@@ -10,6 +10,7 @@ import (
 
 	"github.com/watermill-inbox/inbox"
 	"github.com/watermill-inbox/inbox/deferred"
+	"github.com/watermill-inbox/inbox/retention"
 )
 
 // engine is one kind of database. A fourth is one more of these in a file of its own.
@@ -96,6 +97,18 @@ func (a *app) store(ctx context.Context, db *database, queue deferred.Queue) (*d
 	ctx, cancel := a.step(ctx)
 	defer cancel()
 	return store, store.Verify(ctx)
+}
+
+// identities opens the table of identities, which is as it should be.
+func (a *app) identities(ctx context.Context, db *database) (*retention.Identities, error) {
+	report, err := a.look(ctx, db, kindMessages)
+	if err != nil {
+		return nil, err
+	}
+	if err := report.err(); err != nil {
+		return nil, err
+	}
+	return retention.NewIdentities(db.pool, db.schema, nil)
 }
 
 // badDSN does not say what the driver says, which may quote a part of the password.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/watermill-inbox/inbox"
 	"github.com/watermill-inbox/inbox/deferred"
+	"github.com/watermill-inbox/inbox/retention"
 )
 
 // The exit codes, as the package documentation and the help list them.
@@ -41,6 +42,7 @@ func explain(ctx context.Context, a *app, err error) (int, string) {
 		known   *exitError
 		table   *inbox.TableError
 		notDead *deferred.NotDeadError
+		refused *retention.ForgetError
 	)
 	switch {
 	case errors.As(err, &known):
@@ -53,6 +55,12 @@ func explain(ctx context.Context, a *app, err error) (int, string) {
 		return exitTable, table.Error()
 	case errors.As(err, &notDead):
 		return exitNothing, fmt.Sprintf("%v; nothing was changed", notDead)
+	case errors.As(err, &refused) && len(refused.Missing) > 0:
+		return exitNothing, "not processed, so there is nothing to forget: " + identityNames(refused.Missing) + "; nothing was changed"
+	case errors.As(err, &refused):
+		return exitRefused, "a message in the pending table has the identity, so it is kept: " + identityNames(refused.Pending) + "; nothing was changed"
+	case errors.Is(err, retention.ErrAnotherSweeper):
+		return exitRefused, "another sweeper is at work on this table; nothing was changed"
 	case ctx.Err() != nil:
 		return exitInterrupted, "interrupted, nothing was changed"
 	case errors.Is(err, context.DeadlineExceeded):

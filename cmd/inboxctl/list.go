@@ -21,7 +21,7 @@ func (s *selection) flags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&s.consumer, "consumer", "", "only of this consumer")
 	cmd.Flags().StringVar(&s.topic, "topic", "", "only of this topic")
 	cmd.Flags().StringVar(&s.reason, "reason", "", "only with this text in the reason or the last error")
-	cmd.Flags().StringSliceVar(&s.states, "state", nil, "only in these states: pending, suspect, claimed, waiting, dead")
+	cmd.Flags().StringSliceVar(&s.states, "state", nil, "only in these states: pending, suspect, claimed, waiting, dead, stripped")
 }
 
 func queueFlag(cmd *cobra.Command, queue *string) {
@@ -101,7 +101,7 @@ func (a *app) listCommand() *cobra.Command {
 		Use:   "list",
 		Short: "List messages that wait or are dead",
 		Long: `Lists messages in the order of their reception. NUMBER names a message for show, redrive and discard. DUE is when it is available, when its
-lease ends, or when it died, depending on its state.`,
+lease ends, or when it died, depending on its state. A stripped message is dead, too, but its payload is removed, so that it can only be discarded.`,
 		Example: "  inboxctl list --consumer reserve-stock --state dead\n  inboxctl list --queue outgoing --limit 1000 --output json",
 		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -169,7 +169,7 @@ func messageTable(messages []deferred.StoredMessage) *table {
 		}
 		t.add(strconv.FormatInt(m.Number, 10), m.State.String(), show(m.Consumer), show(m.Topic), id, strconv.Itoa(m.Attempts),
 			timeText(m.Received), timeText(m.Due), strconv.Itoa(m.Size), reason)
-		if m.State == deferred.StateDead {
+		if m.State >= deferred.StateDead {
 			t.alarm()
 		}
 	}

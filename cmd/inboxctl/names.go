@@ -50,10 +50,10 @@ func queueOf(value string) (deferred.Queue, error) {
 }
 
 func stateOf(value string) (deferred.State, error) {
-	for state := deferred.StatePending; state <= deferred.StateDead; state++ {
+	for state := deferred.StatePending; state <= deferred.StateStripped; state++ {
 		if state.String() == value {
 			return state, nil
 		}
 	}
-	return 0, usage("--state %q is none of pending, suspect, claimed, waiting and dead", value)
+	return 0, usage("--state %q is none of pending, suspect, claimed, waiting, dead and stripped", value)
 }

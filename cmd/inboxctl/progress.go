@@ -32,6 +32,13 @@ func (p *progress) add(n int64) {
 	}
 }
 
+// finish fills the bar, whose total was an estimate.
+func (p *progress) finish() {
+	if p.bar != nil {
+		_ = p.bar.Finish()
+	}
+}
+
 // end leaves the bar where it is, for what is printed next.
 func (p *progress) end() {
 	if p.bar != nil {

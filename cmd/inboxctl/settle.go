@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -13,7 +14,8 @@ import (
 
 // act is redrive or discard.
 type act struct {
-	verb, done string // "discard", "discarded"
+	verb, done string           // "discard", "discarded"
+	states     []deferred.State // that it takes
 	run        func(store *deferred.Store, ctx context.Context, numbers ...int64) error
 }
 
@@ -24,13 +26,13 @@ nothing but --consumer give --all, too. Numbers are all or nothing: if one of th
 batches; a message that somebody else has changed meanwhile is left alone, and counted as skipped.`
 
 func (a *app) redriveCommand() *cobra.Command {
-	return a.actCommand(act{"redrive", "redriven", (*deferred.Store).Redrive}, "Make dead messages pending again",
+	return a.actCommand(act{"redrive", "redriven", []deferred.State{deferred.StateDead}, (*deferred.Store).Redrive}, "Make dead messages pending again",
 		"Makes dead messages pending again: same identity, no attempts, available at once. Remove the cause of their death first."+howToSelect)
 }
 
 func (a *app) discardCommand() *cobra.Command {
-	return a.actCommand(act{"discard", "discarded", (*deferred.Store).Discard}, "Remove dead messages for good",
-		"Removes dead messages for good, unprocessed. Their identities are not recorded, so a redelivery by the broker is a new message."+howToSelect)
+	return a.actCommand(act{"discard", "discarded", []deferred.State{deferred.StateDead, deferred.StateStripped}, (*deferred.Store).Discard}, "Remove dead messages for good",
+		"Removes dead messages for good, unprocessed, stripped ones among them. Their identities are not recorded, so a redelivery by the broker is a new message."+howToSelect)
 }
 
 func (a *app) actCommand(what act, short, long string) *cobra.Command {
@@ -50,7 +52,7 @@ func (a *app) actCommand(what act, short, long string) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if err := s.validateFor(what.verb, len(numbers) > 0, all); err != nil {
+			if err := s.validateFor(what, len(numbers) > 0, all); err != nil {
 				return err
 			}
 			queue, filter, err := s.filter()
@@ -60,7 +62,9 @@ func (a *app) actCommand(what act, short, long string) *cobra.Command {
 			if err := a.possible(c, what.verb); err != nil {
 				return err
 			}
-			filter.States = []deferred.State{deferred.StateDead}
+			if len(filter.States) == 0 {
+				filter.States = what.states
+			}
 			return a.with(cmd.Context(), func(db *database) error {
 				w := work{app: a, what: what, consent: c, queue: queue, selection: &s, filter: filter, numbers: numbers}
 				return w.run(cmd.Context(), db)
@@ -68,17 +72,25 @@ func (a *app) actCommand(what act, short, long string) *cobra.Command {
 		},
 	}
 	s.flags(cmd)
-	cmd.Flags().Lookup("state").Usage = "only dead, which is all that can be selected"
+	cmd.Flags().Lookup("state").Usage = "only in these states: " + what.stateNames()
 	cmd.Flags().BoolVar(&all, "all", false, "all dead messages of the --consumer")
 	c.flags(cmd)
 	return cmd
 }
 
-func (s *selection) validateFor(verb string, numbers, all bool) error {
+func (what act) stateNames() string {
+	var names []string
+	for _, state := range what.states {
+		names = append(names, state.String())
+	}
+	return strings.Join(names, ", ")
+}
+
+func (s *selection) validateFor(what act, numbers, all bool) error {
 	narrow := s.topic != "" || s.reason != ""
 	for _, state := range s.states {
-		if state != deferred.StateDead.String() {
-			return usage("--state %s: %s changes dead messages only", state, verb)
+		if !slices.ContainsFunc(what.states, func(possible deferred.State) bool { return possible.String() == state }) {
+			return usage("--state %q: %s takes dead messages only: %s", state, what.verb, what.stateNames())
 		}
 	}
 	switch {
@@ -87,11 +99,11 @@ func (s *selection) validateFor(verb string, numbers, all bool) error {
 	case numbers:
 		return nil
 	case all && s.consumer == "":
-		return usage("--all needs --consumer: there is no %s for all consumers at once", verb)
+		return usage("--all needs --consumer: there is no %s for all consumers at once", what.verb)
 	case !narrow && !all && s.consumer != "":
 		return usage("--consumer alone is every dead message of it: give --all if you mean that, or --topic or --reason")
 	case !narrow && !all:
-		return usage("%s what? Give numbers, or --topic, --reason, or --consumer with --all", verb)
+		return usage("%s what? Give numbers, or --topic, --reason, or --consumer with --all", what.verb)
 	}
 	return nil
 }
@@ -177,7 +189,7 @@ func (w *work) named(ctx context.Context, store *deferred.Store) ([]deferred.Sto
 		if err != nil {
 			return nil, err
 		}
-		if len(page) == 0 || page[0].Number != number || page[0].State != deferred.StateDead {
+		if len(page) == 0 || page[0].Number != number || !slices.Contains(w.what.states, page[0].State) {
 			notDead.Numbers = append(notDead.Numbers, number)
 			continue
 		}

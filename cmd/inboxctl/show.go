@@ -2,14 +2,9 @@ package main
 
 import (
 	"context"
-	"encoding/hex"
 	"errors"
-	"fmt"
-	"maps"
 	"slices"
 	"strconv"
-	"strings"
-	"unicode"
 	"unicode/utf8"
 
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -19,21 +14,29 @@ import (
 )
 
 func (a *app) showCommand() *cobra.Command {
-	var queueName, form string
+	var (
+		queueName, form string
+		processed       processedQuestion
+	)
 	cmd := &cobra.Command{
-		Use:   "show NUMBER",
-		Short: "Show one message: identity, payload, attempts, last error",
-		Long: `Shows all that is stored of a message, without a claim on it. A processed message is in no queue any more.
+		Use:   "show [NUMBER]",
+		Short: "Show one message, or whether an identity is processed",
+		Long: `Shows all that is stored of a message, without a claim on it: identity, payload, attempts, last error. A processed message is in no queue any more; with
+--consumer and --id in place of a number it shows when that identity was processed.
 
 The payload is shown as text where it is printable, else as a hexadecimal dump; --payload text and --payload hex decide. JSON has it in base64, and
 as text where it is UTF-8.`,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) != 1 {
-				return usage("show takes the number of one message, as list shows it")
+		Example: "  inboxctl show 17\n  inboxctl show 17 --queue outgoing --payload hex\n  inboxctl show --consumer reserve-stock --id evt-42",
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) != 1 && !(len(args) == 0 && cmd.Flags().Changed("id")) || len(args) == 1 && processed != (processedQuestion{}) {
+				return usage("show takes the number of one message, as list shows it, or --consumer and --id")
 			}
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return a.showProcessed(cmd.Context(), processed)
+			}
 			numbers, err := numbersOf(args)
 			if err != nil {
 				return err
@@ -49,6 +52,9 @@ as text where it is UTF-8.`,
 		},
 	}
 	queueFlag(cmd, &queueName)
+	cmd.Flags().StringVar(&processed.consumer, "consumer", "", "with --id: the consumer")
+	cmd.Flags().StringVar(&processed.id, "id", "", "is this id processed?")
+	cmd.Flags().StringVar(&processed.producer, "producer", "", "with --id: its producer, if it has one")
 	cmd.Flags().StringVar(&form, "payload", "auto", "how to show the payload in a table: auto, text or hex")
 	return cmd
 }
@@ -117,70 +123,4 @@ func fullOf(m deferred.StoredMessage, msg *message.Message) fullMessage {
 
 func noSuchMessage(number int64) error {
 	return exit(exitNothing, "there is no message %d in the queue: most likely it is processed", number)
-}
-
-func (a *app) printMessage(m deferred.StoredMessage, msg *message.Message, form string) error {
-	var b strings.Builder
-	line := func(label, value string) { fmt.Fprintf(&b, "%-13s %s\n", label, value) }
-	line("number", strconv.FormatInt(m.Number, 10))
-	line("state", m.State.String())
-	line("consumer", show(m.Consumer))
-	line("topic", show(m.Topic))
-	line("producer", show(m.Identity.Producer))
-	line("id", show(m.Identity.ID))
-	line("uuid", show(m.UUID))
-	line("ordering key", show(m.OrderingKey))
-	line("attempts", strconv.Itoa(m.Attempts))
-	line("received", timeText(m.Received))
-	line(dueLabel(m.State), timeText(m.Due))
-	line("reason", show(m.Reason))
-	line("last error", show(m.LastError))
-	if msg != nil {
-		for _, key := range slices.Sorted(maps.Keys(msg.Metadata)) {
-			line("metadata", show(key)+" = "+show(msg.Metadata[key]))
-		}
-		line("payload", count(len(msg.Payload), "byte"))
-		b.WriteString(payloadText(msg.Payload, form))
-	}
-	return a.printf("%s", b.String())
-}
-
-func payloadText(payload []byte, form string) string {
-	switch {
-	case len(payload) == 0:
-		return ""
-	case form == "hex", form == "auto" && !isPrintable(string(payload)):
-		return hex.Dump(payload)
-	}
-	return printable(string(payload)) + "\n"
-}
-
-// dueLabel says what Due means.
-func dueLabel(state deferred.State) string {
-	switch state {
-	case deferred.StateClaimed:
-		return "lease ends"
-	case deferred.StateDead:
-		return "died"
-	}
-	return "available"
-}
-
-func isPrintable(s string) bool { return utf8.ValidString(s) && printable(s) == s }
-
-// printable leaves out nothing, but what could paint a terminal is escaped.
-func printable(s string) string {
-	var b strings.Builder
-	for len(s) > 0 {
-		r, size := utf8.DecodeRuneInString(s)
-		switch {
-		case r == '\n' || r == '\t' || unicode.IsPrint(r) && (r != utf8.RuneError || size > 1):
-			b.WriteRune(r)
-		default:
-			quoted := strconv.Quote(s[:size])
-			b.WriteString(quoted[1 : len(quoted)-1])
-		}
-		s = s[size:]
-	}
-	return b.String()
 }

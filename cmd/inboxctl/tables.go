@@ -79,6 +79,14 @@ type tableReport struct {
 	Differences []string `json:"differences"`
 }
 
+// err is the error that the report was made of.
+func (r tableReport) err() error {
+	if r.State == "ok" {
+		return nil
+	}
+	return &inbox.TableError{Table: r.Table, Differences: r.Differences}
+}
+
 type tablesReport struct {
 	Tables []tableReport `json:"tables"`
 }
