@@ -10,7 +10,7 @@ CREATE TABLE IF NOT EXISTS `inbox_messages` (
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
 
 -- Messages that wait, received, to be processed.
--- Times are microseconds since 1970 UTC. state: 0 pending, 1 crash suspect, 2 claimed, 3 waiting for its ordering key, 4 dead.
+-- Times are microseconds since 1970 UTC. state: 0 pending, 1 crash suspect, 2 claimed, 3 waiting for its ordering key, 4 dead, 5 dead without payload.
 -- In the first index state leads: a planner without statistics could otherwise take it to look up an identity, and read the whole backlog.
 CREATE TABLE IF NOT EXISTS `inbox_pending` (
     `seq`          BIGINT         NOT NULL AUTO_INCREMENT PRIMARY KEY,
@@ -39,7 +39,7 @@ CREATE TABLE IF NOT EXISTS `inbox_pending` (
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
 
 -- Messages that wait, produced, to be relayed.
--- Times are microseconds since 1970 UTC. state: 0 pending, 1 crash suspect, 2 claimed, 3 waiting for its ordering key, 4 dead.
+-- Times are microseconds since 1970 UTC. state: 0 pending, 1 crash suspect, 2 claimed, 3 waiting for its ordering key, 4 dead, 5 dead without payload.
 -- In the first index state leads: a planner without statistics could otherwise take it to look up an identity, and read the whole backlog.
 CREATE TABLE IF NOT EXISTS `inbox_outgoing` (
     `seq`          BIGINT         NOT NULL AUTO_INCREMENT PRIMARY KEY,

@@ -10,7 +10,7 @@ CREATE TABLE IF NOT EXISTS "inbox_messages" (
 ) WITHOUT ROWID;
 
 -- Messages that wait, received, to be processed.
--- Times are microseconds since 1970 UTC. state: 0 pending, 1 crash suspect, 2 claimed, 3 waiting for its ordering key, 4 dead.
+-- Times are microseconds since 1970 UTC. state: 0 pending, 1 crash suspect, 2 claimed, 3 waiting for its ordering key, 4 dead, 5 dead without payload.
 -- In the first index state leads: a planner without statistics could otherwise take it to look up an identity, and read the whole backlog.
 CREATE TABLE IF NOT EXISTS "inbox_pending" (
     seq          INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -38,7 +38,7 @@ CREATE UNIQUE INDEX IF NOT EXISTS "inbox_pending_claimed" ON "inbox_pending" (co
 CREATE UNIQUE INDEX IF NOT EXISTS "inbox_pending_identity" ON "inbox_pending" (consumer, topic, producer, message_id);
 
 -- Messages that wait, produced, to be relayed.
--- Times are microseconds since 1970 UTC. state: 0 pending, 1 crash suspect, 2 claimed, 3 waiting for its ordering key, 4 dead.
+-- Times are microseconds since 1970 UTC. state: 0 pending, 1 crash suspect, 2 claimed, 3 waiting for its ordering key, 4 dead, 5 dead without payload.
 -- In the first index state leads: a planner without statistics could otherwise take it to look up an identity, and read the whole backlog.
 CREATE TABLE IF NOT EXISTS "inbox_outgoing" (
     seq          INTEGER PRIMARY KEY AUTOINCREMENT,
