@@ -29,6 +29,7 @@ type testDatabase struct {
 	admin  *sql.DB
 	pool   wsql.Beginner
 	schema deferred.Dialect
+	older  string // processed_at of an identity that is %d minutes older
 }
 
 func (db testDatabase) run(t *testing.T, args ...string) result {
@@ -77,7 +78,7 @@ func newPostgres(t *testing.T) testDatabase {
 	pool, err := pgxpool.New(t.Context(), u.String())
 	require.NoError(t, err)
 	t.Cleanup(pool.Close)
-	return testDatabase{u.String(), connect(t, "pgx", u.String()), wsql.BeginnerFromPgx(pool), postgres.Schema{}}
+	return testDatabase{u.String(), connect(t, "pgx", u.String()), wsql.BeginnerFromPgx(pool), postgres.Schema{}, "processed_at - interval '%d minutes'"}
 }
 
 func newMySQL(t *testing.T, variable, fallback string) testDatabase {
@@ -86,13 +87,13 @@ func newMySQL(t *testing.T, variable, fallback string) testDatabase {
 	root := connect(t, "mysql", config.FormatDSN())
 	config.DBName = createDatabase(t, root)
 	admin := connect(t, "mysql", config.FormatDSN())
-	return testDatabase{"mysql:" + config.FormatDSN(), admin, wsql.BeginnerFromStdSQL(admin), mysql.Schema{}}
+	return testDatabase{"mysql:" + config.FormatDSN(), admin, wsql.BeginnerFromStdSQL(admin), mysql.Schema{}, "processed_at - INTERVAL %d MINUTE"}
 }
 
 func newSQLite(t *testing.T) testDatabase {
 	path := filepath.Join(t.TempDir(), "inbox 100%.db") // a name that a URI must escape
 	admin := connect(t, "sqlite", "file:"+url.PathEscape(path)+"?_pragma=journal_mode(WAL)&_pragma=busy_timeout(5000)")
-	return testDatabase{"sqlite:" + path, admin, wsql.BeginnerFromStdSQL(admin), sqlite.Schema{}}
+	return testDatabase{"sqlite:" + path, admin, wsql.BeginnerFromStdSQL(admin), sqlite.Schema{}, "processed_at - 60 * %d"}
 }
 
 // createDatabase makes an empty database until the end of the test.

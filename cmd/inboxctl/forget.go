@@ -154,6 +154,12 @@ func (f *forgetting) run(ctx context.Context, db *database) error {
 // preview finds what is to be forgotten, and shows it unless --yes is given.
 func (f *forgetting) preview(ctx context.Context, db *database, identities *retention.Identities) error {
 	found, err := f.find(ctx, identities)
+	var missing *retention.ForgetError
+	if errors.As(err, &missing) {
+		if err := f.app.checkIdentities(ctx, db, identities, f.consumer); err != nil {
+			return err
+		}
+	}
 	if err != nil {
 		return err
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/stretchr/testify/require"
 
+	"github.com/watermill-inbox/inbox"
 	"github.com/watermill-inbox/inbox/deferred"
 )
 
@@ -34,6 +35,29 @@ func messages(n int) []*message.Message {
 		all = append(all, message.NewMessage(fmt.Sprintf("evt-%d", i+1), []byte("lamp")))
 	}
 	return all
+}
+
+// process commits identities of a consumer through an Inbox, and makes its table.
+func (db testDatabase) process(t *testing.T, consumer string, messages ...*message.Message) {
+	t.Helper()
+	in, err := inbox.New(db.pool, inbox.Config{Schema: db.schema, Consumer: consumer, AutoInitializeSchema: true}, nil)
+	require.NoError(t, err)
+	for _, msg := range messages {
+		outcome, err := in.Process(msg, func(context.Context) error { return nil })
+		require.NoError(t, err)
+		require.Equal(t, inbox.Processed, outcome)
+	}
+}
+
+// age makes identities of a consumer older.
+func (db testDatabase) age(t *testing.T, consumer string, age time.Duration, where string) {
+	t.Helper()
+	literal := string(db.schema.AppendBytes(nil, consumer))
+	db.exec(t, "UPDATE inbox_messages SET processed_at = "+fmt.Sprintf(db.older, int(age.Minutes()))+" WHERE consumer = "+literal+" AND "+where)
+}
+
+func (db testDatabase) idIs(id string) string {
+	return "message_id = " + string(db.schema.AppendBytes(nil, id))
 }
 
 // kill lets a handler fail until n messages of a consumer are dead.

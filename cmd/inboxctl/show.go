@@ -100,6 +100,9 @@ func (a *app) show(ctx context.Context, db *database, queue deferred.Queue, numb
 	if errors.Is(err, deferred.ErrNotFound) { // since then
 		return noSuchMessage(number)
 	}
+	if errors.Is(err, deferred.ErrStripped) {
+		err = nil // the state says so
+	}
 	// A row that cannot be read is dead for that reason. What else is known of it is shown nevertheless.
 	full := fullOf(found[0], msg)
 	return errors.Join(err, a.print(full, func() error { return a.printMessage(found[0], msg, form) }))

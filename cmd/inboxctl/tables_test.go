@@ -63,7 +63,8 @@ func TestTableOfAnotherShape(t *testing.T) {
 	eachDatabase(t, func(t *testing.T, db testDatabase) {
 		db.exec(t, "CREATE TABLE inbox_messages (consumer INTEGER)")
 		db.exec(t, "CREATE TABLE inbox_pending (consumer INTEGER)")
-		for _, args := range [][]string{{"verify"}, {"init"}, {"status"}, {"list"}, {"show", "1"}, {"redrive", "1", "--yes"}, {"discard", "1", "--dry-run"}} {
+		for _, args := range [][]string{{"verify"}, {"init"}, {"status"}, {"list"}, {"show", "1"}, {"redrive", "1", "--yes"}, {"discard", "1", "--dry-run"},
+			{"forget", "--consumer", "c", "--id", "1", "--yes"}, {"clean", "--older-than", "30d", "--yes"}, {"show", "--consumer", "c", "--id", "1"}} {
 			require.Contains(t, db.run(t, args...).fails(t, 3), "inbox_", args)
 		}
 		require.Contains(t, db.run(t, "verify").stdout, "message_id is missing")

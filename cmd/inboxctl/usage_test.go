@@ -11,7 +11,7 @@ func TestHelp(t *testing.T) {
 	t.Parallel()
 	golden(t, "help.txt", inboxctl(t, nil, "help").succeeds(t))
 	require.Equal(t, inboxctl(t, nil, "help").stdout, inboxctl(t, nil, "--help").succeeds(t))
-	for _, command := range []string{"init", "verify", "status", "list", "show", "redrive", "discard"} {
+	for _, command := range []string{"init", "verify", "status", "list", "show", "redrive", "discard", "forget", "clean"} {
 		golden(t, "help-"+command+".txt", inboxctl(t, nil, "help", command).succeeds(t))
 	}
 }
@@ -20,7 +20,11 @@ func TestUsage(t *testing.T) {
 	t.Parallel()
 	for _, args := range []string{
 		"", "lst", "list x", "--nope", "list --nope", "list --output xml", "list --timeout 0s", "list --timeout x", "list --limit 0", "list --queue x", "list --state x",
-		"show", "show 1 2", "show x", "show 1 --payload x", "init --tables x", "redrive 1 --yes --dry-run", "list", "list --dsn oracle:x", "list --dsn postgres",
+		"show", "show 1 2", "show x", "show 1 --payload x", "init --tables x", "redrive 1 --yes --dry-run", "show 1 --id x", "show --id x", "forget", "forget --yes", "forget --consumer x",
+		"forget --consumer x --from 2026-01-01", "forget --consumer x --from 2026-01-02 --to 2026-01-01", "forget --consumer x --from x --to y", "forget --id x",
+		"forget --consumer x --id y --from 2026-01-01 --to 2026-01-02", "forget --consumer x --producer y", "clean", "clean --older-than x", "clean --older-than -1h",
+		"clean --older-than 23h", "clean --older-than 0d --consumer x", "clean --older-than 30d --batch 0", "clean --older-than 30d --pause 0s", "clean --older-than 999999d",
+		"clean --older-than 30d --dead-payloads x", "list", "list --dsn oracle:x", "list --dsn postgres",
 	} {
 		line := inboxctl(t, nil, strings.Fields(args)...).fails(t, 2)
 		require.Greater(t, len(line), len("inboxctl: ")+10, args)
