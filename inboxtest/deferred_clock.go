@@ -66,7 +66,7 @@ func testOtherClock(t *testing.T, f *fixture, ahead time.Duration) {
 func testLeaseOfThatClock(t *testing.T, f *fixture, ahead time.Duration) {
 	clock := func(schema inbox.Schema) deferred.Dialect { return shiftedClock{schema.(deferred.Dialect), ahead} }
 	var attempt atomic.Int64
-	n := f.newNode(t, nodeOptions{clock: clock, subscriber: deferred.SubscriberConfig{Lease: time.Second}}, func(msg *message.Message) error {
+	n := f.newNode(t, nodeOptions{clock: clock, subscriber: deferred.SubscriberConfig{Lease: 3 * time.Second}}, func(msg *message.Message) error {
 		got, _ := deferred.Attempt(msg)
 		attempt.Store(int64(got))
 		return nil
