@@ -27,7 +27,7 @@ func backlog() int {
 }
 
 // BenchmarkSweep removes a backlog with the default configuration while four consumers work, as fast as they can, and compares the median of their latency with that of the same
-// consumers a moment before the sweep.
+// consumers a moment before the sweep or after it, whichever is less.
 func BenchmarkSweep(b *testing.B) {
 	for _, name := range []string{"postgres-pgx", "postgres-std", "mysql", "mariadb", "sqlite"} {
 		b.Run(name, func(b *testing.B) {
@@ -59,6 +59,7 @@ func benchmarkSweep(b *testing.B, d databases.Database) {
 		took = time.Since(start)
 	})
 	require.NoError(b, err)
+	without = min(without, consumers.workFor(5*time.Second)) // others may use the machine too
 	require.EqualValues(b, backlog(), report.Removed())
 	require.Equal(b, consumers.processed, l.count("SELECT COUNT(*) FROM inbox_messages"))
 
