@@ -256,8 +256,9 @@ func (w *work) batch(ctx context.Context, store *deferred.Store, messages []defe
 			return err
 		}
 		// Somebody else was faster with these. The others are tried again.
-		numbers = slices.DeleteFunc(numbers, func(number int64) bool { return slices.Contains(notDead.Numbers, number) })
-		w.result.Skipped += len(notDead.Numbers)
+		gone := slices.Concat(notDead.Numbers, notDead.Stripped)
+		numbers = slices.DeleteFunc(numbers, func(number int64) bool { return slices.Contains(gone, number) })
+		w.result.Skipped += len(gone)
 	}
 	return nil
 }

@@ -1,10 +1,15 @@
 package main
 
 import (
+	"context"
+	"fmt"
+	"slices"
 	"strconv"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/watermill-inbox/inbox/deferred"
 )
 
 // dead returns the numbers of the dead messages of a consumer.
@@ -75,6 +80,22 @@ func TestRedrive_and_discard_by_filter(t *testing.T) {
 		require.Equal(t, 3, db.count(t, "inbox_pending"))
 		db.run(t, "redrive", "--yes", "--topic", orders).fails(t, 4)
 	})
+}
+
+// A message that retention strips between the list and its redrive was asked for again and again, without an end.
+func TestRedrive_skips_what_was_stripped_meanwhile(t *testing.T) {
+	var calls [][]int64
+	w := work{app: &app{}, what: act{run: func(_ *deferred.Store, _ context.Context, numbers ...int64) error {
+		calls = append(calls, slices.Clone(numbers))
+		require.LessOrEqual(t, len(calls), 2)
+		if len(calls) == 1 {
+			return fmt.Errorf("redrive: %w", &deferred.NotDeadError{Numbers: []int64{1}, Stripped: []int64{2}})
+		}
+		return nil
+	}}}
+	require.NoError(t, w.batch(t.Context(), nil, []deferred.StoredMessage{{Number: 1}, {Number: 2}, {Number: 3}}))
+	require.Equal(t, [][]int64{{1, 2, 3}, {3}}, calls)
+	require.Equal(t, actResult{Changed: 1, Skipped: 2}, w.result)
 }
 
 // More than a page, in several batches.
