@@ -159,15 +159,11 @@ func (a *app) printMessages(found []deferred.StoredMessage, limit int) error {
 func messageTable(messages []deferred.StoredMessage) *table {
 	t := newTable("NUMBER", "STATE", "CONSUMER", "TOPIC", "ID", "ATTEMPTS", "RECEIVED", "DUE", "BYTES", "REASON")
 	for _, m := range messages {
-		id := show(m.Identity.ID)
-		if m.Identity.Producer != "" {
-			id = show(m.Identity.Producer) + " / " + id
-		}
 		reason := "-"
 		if m.Reason != "" {
 			reason = show(m.Reason)
 		}
-		t.add(strconv.FormatInt(m.Number, 10), m.State.String(), show(m.Consumer), show(m.Topic), id, strconv.Itoa(m.Attempts),
+		t.add(strconv.FormatInt(m.Number, 10), m.State.String(), show(m.Consumer), show(m.Topic), identityName(m.Identity), strconv.Itoa(m.Attempts),
 			timeText(m.Received), timeText(m.Due), strconv.Itoa(m.Size), reason)
 		if m.State >= deferred.StateDead {
 			t.alarm()

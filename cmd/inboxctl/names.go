@@ -41,9 +41,9 @@ func exact(name string) []byte {
 
 func queueOf(value string) (deferred.Queue, error) {
 	switch value {
-	case "pending":
+	case kindPending:
 		return deferred.Pending, nil
-	case "outgoing":
+	case kindOutgoing:
 		return deferred.Outgoing, nil
 	}
 	return 0, usage("--queue %q is neither pending nor outgoing", value)

@@ -12,7 +12,7 @@ import (
 	"github.com/watermill-inbox/inbox/deferred"
 )
 
-// The kinds of tables, as --tables and JSON name them.
+// The kinds of tables, as --tables and JSON name them. Those of queues are the names that --queue has for them.
 const (
 	kindMessages = "messages"
 	kindPending  = "pending"
@@ -42,31 +42,22 @@ type initializer interface {
 }
 
 func (a *app) initializer(db *database, kind string) (initializer, error) {
-	switch kind {
-	case kindPending:
-		return deferred.NewStore(db.pool, db.schema, deferred.Pending, nil)
-	case kindOutgoing:
-		return deferred.NewStore(db.pool, db.schema, deferred.Outgoing, nil)
+	if queue, err := queueOf(kind); err == nil {
+		return deferred.NewStore(db.pool, db.schema, queue, nil)
 	}
 	return a.inbox(db)
 }
 
 func ddl(schema deferred.Dialect, kind string) string {
-	switch kind {
-	case kindPending:
-		return schema.QueueDDL(deferred.Pending)
-	case kindOutgoing:
-		return schema.QueueDDL(deferred.Outgoing)
+	if queue, err := queueOf(kind); err == nil {
+		return schema.QueueDDL(queue)
 	}
 	return schema.DDL()
 }
 
 func tableName(schema deferred.Dialect, kind string) string {
-	switch kind {
-	case kindPending:
-		return schema.QueueTable(deferred.Pending)
-	case kindOutgoing:
-		return schema.QueueTable(deferred.Outgoing)
+	if queue, err := queueOf(kind); err == nil {
+		return schema.QueueTable(queue)
 	}
 	return schema.Table()
 }
