@@ -21,6 +21,7 @@ import (
 	"github.com/watermill-inbox/inbox/mysql"
 	"github.com/watermill-inbox/inbox/postgres"
 	"github.com/watermill-inbox/inbox/sqlite"
+	"github.com/watermill-inbox/inbox/tests/internal/databases"
 )
 
 const benchConnections = 8
@@ -117,7 +118,7 @@ func prepareBench(b *testing.B, db wsql.Beginner) {
 }
 
 func benchPgx(b *testing.B) wsql.Beginner {
-	config, err := pgxpool.ParseConfig(inboxtest.Server(b, "INBOX_TEST_POSTGRES", postgresDSN, pingSQL("pgx")))
+	config, err := pgxpool.ParseConfig(inboxtest.Server(b, "INBOX_TEST_POSTGRES", postgresDSN, databases.Ping("pgx")))
 	require.NoError(b, err)
 	config.MaxConns = benchConnections
 	pool, err := pgxpool.NewWithConfig(context.Background(), config)
@@ -128,7 +129,7 @@ func benchPgx(b *testing.B) wsql.Beginner {
 
 func benchSQL(variable, fallback, driver string) func(b *testing.B) wsql.Beginner {
 	return func(b *testing.B) wsql.Beginner {
-		return benchPool(b, driver, inboxtest.Server(b, variable, fallback, pingSQL(driver)))
+		return benchPool(b, driver, inboxtest.Server(b, variable, fallback, databases.Ping(driver)))
 	}
 }
 

@@ -21,6 +21,7 @@ import (
 	"github.com/watermill-inbox/inbox/inboxtest"
 	"github.com/watermill-inbox/inbox/mysql"
 	"github.com/watermill-inbox/inbox/postgres"
+	"github.com/watermill-inbox/inbox/tests/internal/databases"
 )
 
 // stockDatabase is a database of the inventory service.
@@ -152,7 +153,7 @@ const (
 // create makes an empty database for one run.
 func (d stockDatabase) create(t *testing.T) (dsn string, db *sql.DB) {
 	t.Helper()
-	address := inboxtest.Server(t, d.variable, d.address, pingSQL(d.driver))
+	address := inboxtest.Server(t, d.variable, d.address, databases.Ping(d.driver))
 	admin, err := sql.Open(d.driver, address)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = admin.Close() })

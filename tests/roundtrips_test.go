@@ -24,6 +24,7 @@ import (
 	"github.com/watermill-inbox/inbox/inboxtest"
 	"github.com/watermill-inbox/inbox/mysql"
 	"github.com/watermill-inbox/inbox/postgres"
+	"github.com/watermill-inbox/inbox/tests/internal/databases"
 )
 
 // TestRoundTrips keeps the number of round trips per message known. The handler's statement is a text without parameters, which is
@@ -131,7 +132,7 @@ func openPostgres(driver string) func(t *testing.T) roundTripDB {
 
 func openMySQL(variable, fallback, option string) func(t *testing.T) roundTripDB {
 	return func(t *testing.T) roundTripDB {
-		config, err := mysqldriver.ParseDSN(inboxtest.Server(t, variable, fallback, pingSQL("mysql")))
+		config, err := mysqldriver.ParseDSN(inboxtest.Server(t, variable, fallback, databases.Ping("mysql")))
 		require.NoError(t, err)
 		addr, turns := countTurns(t, config.Addr)
 		config.Addr = addr
@@ -141,7 +142,7 @@ func openMySQL(variable, fallback, option string) func(t *testing.T) roundTripDB
 }
 
 func countedPostgres(t *testing.T) (string, *atomic.Int64) {
-	address, err := url.Parse(inboxtest.Server(t, "INBOX_TEST_POSTGRES", postgresDSN, pingSQL("pgx")))
+	address, err := url.Parse(inboxtest.Server(t, "INBOX_TEST_POSTGRES", postgresDSN, databases.Ping("pgx")))
 	require.NoError(t, err)
 	addr, turns := countTurns(t, address.Host)
 	address.Host = addr

@@ -1,7 +1,6 @@
 package tests
 
 import (
-	"context"
 	"database/sql"
 	"fmt"
 	"path/filepath"
@@ -9,7 +8,6 @@ import (
 	"time"
 
 	wsql "github.com/ThreeDotsLabs/watermill-sql/v4/pkg/sql"
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"github.com/watermill-inbox/inbox"
@@ -17,6 +15,7 @@ import (
 	"github.com/watermill-inbox/inbox/mysql"
 	"github.com/watermill-inbox/inbox/postgres"
 	"github.com/watermill-inbox/inbox/sqlite"
+	"github.com/watermill-inbox/inbox/tests/internal/databases"
 )
 
 // sqlEngine is a database with an inbox and its outbox. The outbox is the sqlBroker of the engine's name.
@@ -28,34 +27,10 @@ type sqlEngine struct {
 }
 
 var sqlEngines = map[string]sqlEngine{
-	"postgres": {postgres.Schema{}, stockDatabases["postgres"].create, poolOfPgx, "INSERT INTO effects (consumer, id) VALUES ($1, $2)"},
-	"mysql":    {mysql.Schema{}, stockDatabases["mysql"].create, poolOf("mysql"), "INSERT INTO effects (consumer, id) VALUES (?, ?)"},
-	"mariadb":  {mysql.Schema{MariaDB: true}, stockDatabases["mariadb"].create, poolOf("mysql"), "INSERT INTO effects (consumer, id) VALUES (?, ?)"},
-	"sqlite":   {sqlite.Schema{}, createSQLite, poolOf("sqlite"), "INSERT INTO effects (consumer, id) VALUES (?, ?)"},
-}
-
-func poolOfPgx(dsn string, connections int) (wsql.Beginner, func(), error) {
-	config, err := pgxpool.ParseConfig(dsn)
-	if err != nil {
-		return nil, nil, err
-	}
-	config.MaxConns = int32(connections)
-	pool, err := pgxpool.NewWithConfig(context.Background(), config)
-	if err != nil {
-		return nil, nil, err
-	}
-	return wsql.BeginnerFromPgx(pool), pool.Close, nil
-}
-
-func poolOf(driver string) func(dsn string, connections int) (wsql.Beginner, func(), error) {
-	return func(dsn string, connections int) (wsql.Beginner, func(), error) {
-		db, err := sql.Open(driver, dsn)
-		if err != nil {
-			return nil, nil, err
-		}
-		db.SetMaxOpenConns(connections)
-		return wsql.BeginnerFromStdSQL(db), func() { _ = db.Close() }, nil
-	}
+	"postgres": {postgres.Schema{}, stockDatabases["postgres"].create, databases.OpenPgx, "INSERT INTO effects (consumer, id) VALUES ($1, $2)"},
+	"mysql":    {mysql.Schema{}, stockDatabases["mysql"].create, databases.OpenStd("mysql"), "INSERT INTO effects (consumer, id) VALUES (?, ?)"},
+	"mariadb":  {mysql.Schema{MariaDB: true}, stockDatabases["mariadb"].create, databases.OpenStd("mysql"), "INSERT INTO effects (consumer, id) VALUES (?, ?)"},
+	"sqlite":   {sqlite.Schema{}, createSQLite, databases.OpenStd("sqlite"), "INSERT INTO effects (consumer, id) VALUES (?, ?)"},
 }
 
 func createSQLite(t *testing.T) (dsn string, db *sql.DB) {

@@ -1,28 +1,18 @@
 package metrics
 
 import (
-	"context"
 	"database/sql"
-	"fmt"
-	"math/rand/v2"
-	"net/url"
 	"os"
-	"path/filepath"
+	"sync"
 	"testing"
-	"time"
 
 	wsql "github.com/ThreeDotsLabs/watermill-sql/v4/pkg/sql"
-	driver "github.com/go-sql-driver/mysql"
-	"github.com/jackc/pgx/v5/pgxpool"
 	_ "github.com/jackc/pgx/v5/stdlib"
 	"github.com/stretchr/testify/require"
 
 	"github.com/watermill-inbox/inbox"
-	"github.com/watermill-inbox/inbox/inboxtest"
 	_ "github.com/watermill-inbox/inbox/internal/modernc"
-	"github.com/watermill-inbox/inbox/mysql"
-	"github.com/watermill-inbox/inbox/postgres"
-	"github.com/watermill-inbox/inbox/sqlite"
+	"github.com/watermill-inbox/inbox/tests/internal/databases"
 )
 
 // database is an empty database of one test.
@@ -48,95 +38,30 @@ var (
 	readsOfMariaDB = []string{"SELECT SUM(VARIABLE_VALUE) FROM information_schema.SESSION_STATUS WHERE VARIABLE_NAME LIKE 'Handler_read%'"}
 )
 
-var databases = []struct {
-	name string
-	open func(t testing.TB) *database
+// engines are what the tests know beyond databases.All, whose driver and server each has.
+var engines = map[string]struct {
+	uuid  string
+	reads []string
 }{
-	{"postgres-pgx", openPgx},
-	{"postgres-std", func(t testing.TB) *database {
-		return openStd(t, "pgx", createPostgres(t), postgres.Schema{}, "gen_random_uuid()::text::bytea", readsOfPostgres)
-	}},
-	{"mysql", openMySQL("INBOX_TEST_MYSQL", "root@tcp(127.0.0.1:3307)/test", readsOfMySQL)},
-	{"mariadb", openMySQL("INBOX_TEST_MARIADB", "root@tcp(127.0.0.1:3306)/test", readsOfMariaDB)},
-	{"sqlite", func(t testing.TB) *database {
-		dsn := "file:" + filepath.Join(t.TempDir(), "inbox.db") + "?_pragma=journal_mode(WAL)&_pragma=busy_timeout(10000)&_pragma=synchronous(NORMAL)&_txlock=immediate"
-		return openStd(t, "sqlite", dsn, sqlite.Schema{}, "CAST(hex(randomblob(16)) AS BLOB)", nil)
-	}},
+	"postgres-pgx": {"gen_random_uuid()::text::bytea", readsOfPostgres},
+	"postgres-std": {"gen_random_uuid()::text::bytea", readsOfPostgres},
+	"mysql":        {"UUID()", readsOfMySQL},
+	"mariadb":      {"UUID()", readsOfMariaDB},
+	"sqlite":       {"CAST(hex(randomblob(16)) AS BLOB)", nil},
 }
 
-func openStd(t testing.TB, driver, dsn string, schema inbox.Schema, uuid string, reads []string) *database {
+func open(t testing.TB, name string) *database {
 	t.Helper()
-	open := func() *sql.DB {
-		db, err := sql.Open(driver, dsn)
-		require.NoError(t, err)
-		t.Cleanup(func() { _ = db.Close() })
-		return db
-	}
-	pool := open()
-	pool.SetMaxOpenConns(8)
-	pool.SetMaxIdleConns(8)
-	return &database{schema, open(), wsql.BeginnerFromStdSQL(pool), func() { _ = pool.Close() }, uuid, reads}
-}
-
-func openPgx(t testing.TB) *database {
-	t.Helper()
-	dsn := createPostgres(t)
-	d := openStd(t, "pgx", dsn, postgres.Schema{}, "gen_random_uuid()::text::bytea", readsOfPostgres)
-	pool, err := pgxpool.New(context.Background(), dsn)
+	on, engine := databases.All[name], engines[name]
+	dsn := on.Create(t)
+	db, err := sql.Open(on.Driver, dsn)
 	require.NoError(t, err)
-	t.Cleanup(pool.Close)
-	d.pool, d.close = wsql.BeginnerFromPgx(pool), pool.Close
-	return d
-}
-
-func openMySQL(variable, fallback string, reads []string) func(t testing.TB) *database {
-	return func(t testing.TB) *database {
-		t.Helper()
-		server := inboxtest.Server(t, variable, fallback, ping("mysql"))
-		config, err := driver.ParseDSN(server)
-		require.NoError(t, err)
-		config.DBName = create(t, "mysql", server, "")
-		return openStd(t, "mysql", config.FormatDSN(), mysql.Schema{}, "UUID()", reads)
-	}
-}
-
-func createPostgres(t testing.TB) string {
-	t.Helper()
-	server := inboxtest.Server(t, "INBOX_TEST_POSTGRES", "postgres://postgres@127.0.0.1:5432/test?sslmode=disable", ping("pgx"))
-	address, err := url.Parse(server)
+	t.Cleanup(func() { _ = db.Close() })
+	pool, closePool, err := on.Open(dsn, 8)
 	require.NoError(t, err)
-	address.Path = "/" + create(t, "pgx", server, " WITH (FORCE)")
-	return address.String()
-}
-
-// create makes a database that is dropped at the end of the test.
-func create(t testing.TB, driver, server, force string) string {
-	t.Helper()
-	name := fmt.Sprintf("inbox_metrics_%x", rand.Uint64())
-	admin, err := sql.Open(driver, server)
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = admin.Close() })
-	_, err = admin.Exec("CREATE DATABASE " + name)
-	require.NoError(t, err)
-	t.Cleanup(func() {
-		_, err := admin.Exec("DROP DATABASE " + name + force)
-		require.NoError(t, err)
-	})
-	return name
-}
-
-// ping is for inboxtest.Server.
-func ping(driver string) func(dsn string) error {
-	return func(dsn string) error {
-		db, err := sql.Open(driver, dsn)
-		if err != nil {
-			return err
-		}
-		defer func() { _ = db.Close() }()
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-		defer cancel()
-		return db.PingContext(ctx)
-	}
+	closeOnce := sync.OnceFunc(closePool)
+	t.Cleanup(closeOnce)
+	return &database{on.Schema, db, pool, closeOnce, engine.uuid, engine.reads}
 }
 
 func (d *database) exec(t testing.TB, statement string) {

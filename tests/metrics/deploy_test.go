@@ -71,7 +71,7 @@ func read(t *testing.T, file string, unmarshal func([]byte, any) error, into any
 // TestDeployNamesWhatIsExposed: every metric, label and value of a label that the dashboard and the alerts name is one that a service exposes after a few
 // deliveries, and every metric that it exposes is shown.
 func TestDeployNamesWhatIsExposed(t *testing.T) {
-	d := databases[len(databases)-1].open(t)
+	d := open(t, "sqlite")
 	s := newService(t, d)
 	s.exercise(t, d)
 	exposed := s.scrape(t)

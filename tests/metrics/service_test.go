@@ -85,10 +85,10 @@ func value(exposed families, name string, labels ...string) float64 {
 
 // TestServiceIsWatched compares what is exposed with what is stored.
 func TestServiceIsWatched(t *testing.T) {
-	for _, test := range databases {
-		t.Run(test.name, func(t *testing.T) {
+	for name := range engines {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			d := test.open(t)
+			d := open(t, name)
 			s := newService(t, d)
 			s.exercise(t, d)
 			exposed := s.scrape(t)

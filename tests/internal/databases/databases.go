@@ -39,14 +39,15 @@ type Database struct {
 
 // All are the databases that every machine can test with.
 var All = map[string]Database{
-	"postgres-pgx": {postgres.Schema{}, "pgx", createPostgres, openPgx},
+	"postgres-pgx": {postgres.Schema{}, "pgx", createPostgres, OpenPgx},
 	"postgres-std": {postgres.Schema{}, "pgx", createPostgres, OpenStd("pgx")},
 	"mysql":        {mysql.Schema{}, "mysql", createMySQL("INBOX_TEST_MYSQL", "root@tcp(127.0.0.1:3307)/test"), OpenStd("mysql")},
 	"mariadb":      {mysql.Schema{}, "mysql", createMySQL("INBOX_TEST_MARIADB", "root@tcp(127.0.0.1:3306)/test"), OpenStd("mysql")},
 	"sqlite":       {sqlite.Schema{}, "sqlite", createSQLite, OpenStd("sqlite")},
 }
 
-func openPgx(dsn string, connections int) (wsql.Beginner, func(), error) {
+// OpenPgx makes a pool of pgx.
+func OpenPgx(dsn string, connections int) (wsql.Beginner, func(), error) {
 	config, err := pgxpool.ParseConfig(dsn)
 	if err != nil {
 		return nil, nil, err
@@ -76,7 +77,7 @@ func newName() string { return fmt.Sprintf("inbox_tests_%x", rand.Uint64()) }
 
 func createPostgres(t testing.TB) string {
 	t.Helper()
-	server := inboxtest.Server(t, "INBOX_TEST_POSTGRES", "postgres://postgres@127.0.0.1:5432/test?sslmode=disable", ping("pgx"))
+	server := inboxtest.Server(t, "INBOX_TEST_POSTGRES", "postgres://postgres@127.0.0.1:5432/test?sslmode=disable", Ping("pgx"))
 	name := newName()
 	createAndDrop(t, "pgx", server, "CREATE DATABASE "+name, "DROP DATABASE "+name+" WITH (FORCE)")
 	address, err := url.Parse(server)
@@ -88,7 +89,7 @@ func createPostgres(t testing.TB) string {
 func createMySQL(variable, fallback string) func(testing.TB) string {
 	return func(t testing.TB) string {
 		t.Helper()
-		server := inboxtest.Server(t, variable, fallback, ping("mysql"))
+		server := inboxtest.Server(t, variable, fallback, Ping("mysql"))
 		name := newName()
 		createAndDrop(t, "mysql", server, "CREATE DATABASE "+name, "DROP DATABASE "+name)
 		config, err := driver.ParseDSN(server)
@@ -117,8 +118,8 @@ func createAndDrop(t testing.TB, driver, server, create, drop string) {
 	})
 }
 
-// ping is for inboxtest.Server.
-func ping(driver string) func(dsn string) error {
+// Ping is for inboxtest.Server.
+func Ping(driver string) func(dsn string) error {
 	return func(dsn string) error {
 		db, err := sql.Open(driver, dsn)
 		if err != nil {
