@@ -31,7 +31,8 @@ type keeper struct {
 func (s *Subscriber) join(sub *subscription) {
 	if s.keeper == nil {
 		ctx, cancel := context.WithCancel(context.Background())
-		s.keeper = &keeper{Subscriber: s, cancel: cancel, ended: make(chan struct{})}
+		// There is no claim yet, so the first renewal is due when a lease that begins now is a third over.
+		s.keeper = &keeper{Subscriber: s, cancel: cancel, ended: make(chan struct{}), renewed: time.Now()}
 		go s.keeper.run(ctx)
 	}
 	s.keeper.mu.Lock()
