@@ -172,12 +172,13 @@ func (e *NotDeadError) Error() string {
 }
 
 // Redrive makes dead messages pending again: same identity, no attempts. If one of them is not dead, or stripped, nothing is changed and the error is a
-// *NotDeadError; of two redrives of the same message at once, one gets it.
+// *NotDeadError; of two redrives of the same message at once, one gets it. After inbox.ErrCommitUncertain all or none of them are pending again: look with List before
+// you try again, because a message may have been processed, or have died again, meanwhile.
 func (s *Store) Redrive(ctx context.Context, numbers ...int64) error {
 	if len(numbers) == 0 {
 		return nil
 	}
-	err := s.queue.repeat(ctx, func(ctx context.Context, tx wsql.Tx) error {
+	err := s.queue.writeOnce(ctx, func(ctx context.Context, tx wsql.Tx) error {
 		dead, err := s.dead(ctx, tx, numbers)
 		if err != nil {
 			return err
@@ -200,12 +201,12 @@ func (s *Store) Redrive(ctx context.Context, numbers ...int64) error {
 }
 
 // Discard removes dead messages for good, stripped ones too. Their identities are not recorded, so a redelivery by the broker is a new message. If one of
-// them is not dead, nothing is removed and the error is a *NotDeadError.
+// them is not dead, nothing is removed and the error is a *NotDeadError. After inbox.ErrCommitUncertain all or none of them are removed: look with List.
 func (s *Store) Discard(ctx context.Context, numbers ...int64) error {
 	if len(numbers) == 0 {
 		return nil
 	}
-	err := s.queue.repeat(ctx, func(ctx context.Context, tx wsql.Tx) error {
+	err := s.queue.writeOnce(ctx, func(ctx context.Context, tx wsql.Tx) error {
 		dead, err := s.dead(ctx, tx, numbers)
 		if err != nil {
 			return err

@@ -98,6 +98,20 @@ func (t *table) repeat(ctx context.Context, fn func(ctx context.Context, tx wsql
 	return t.retryConflicts(ctx, func() error { return t.once(ctx, fn) })
 }
 
+// writeOnce is repeat for an fn that must not run again once it may have been committed: the error is inbox.ErrCommitUncertain then.
+func (t *table) writeOnce(ctx context.Context, fn func(ctx context.Context, tx wsql.Tx) error) error {
+	ctx, cancel := context.WithTimeout(ctx, 2*t.timeout)
+	defer cancel()
+	return t.retryConflicts(ctx, func() error {
+		err := t.once(ctx, fn)
+		var commit *sqltx.CommitError
+		if errors.As(err, &commit) && t.ClassifyCommit(commit) == inbox.CommitUncertain {
+			return fmt.Errorf("%w: %w", inbox.ErrCommitUncertain, err)
+		}
+		return err
+	})
+}
+
 // read is repeat for statements that only read. On engines with one writer their transaction must not begin as the writer, as it would with
 // _txlock=immediate in the DSN, or it waits for the handler in flight. (mattn/go-sqlite3 lets it wait nevertheless.)
 func (t *table) read(ctx context.Context, fn func(ctx context.Context, tx wsql.Tx) error) error {
@@ -148,6 +162,9 @@ func (t *table) retryConflicts(ctx context.Context, fn func() error) error {
 
 // transient tells errors after which the same transaction may succeed, or may have been committed.
 func (t *table) transient(err error) bool {
+	if errors.Is(err, inbox.ErrCommitUncertain) {
+		return false
+	}
 	switch t.Classify(err) {
 	case inbox.ClassConflict, inbox.ClassLockTimeout, inbox.ClassUnavailable, inbox.ClassDuplicate:
 		return true

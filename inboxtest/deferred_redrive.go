@@ -9,6 +9,7 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill/message"
 
+	"github.com/watermill-inbox/inbox"
 	"github.com/watermill-inbox/inbox/deferred"
 )
 
@@ -16,6 +17,7 @@ var redriveCases = []testCase{
 	{name: "T34_RedriveProcessesOnce", run: testRedrive, variants: true},
 	{name: "T34_TwoRedrivesAtOnce", run: testTwoRedrives},
 	{name: "T34_OnlyDeadMessagesChange", run: testOnlyDead},
+	{name: "T34_RedriveWithoutAnswerIsNotRepeated", run: testUncertainRedrive},
 	{name: "D3_DeadMessageParksItsKey", run: testDeadParks},
 	{name: "D3_DeadMessageLetsItsKeyGo", run: testDeadLetsGo},
 	{name: "D3_DiscardReleasesTheNext", run: testDiscardReleases},
@@ -134,6 +136,52 @@ func testTwoRedrives(t *testing.T, f *fixture) {
 	f.waitForPending(t, 0)
 	wantCalls(t, "m1", 1, n)
 	f.want(t, rows{biz: 1, inbox: 1})
+}
+
+// testUncertainRedrive: after a COMMIT without an answer the message may have died again, and what the operator does then is hers to decide.
+func testUncertainRedrive(t *testing.T, f *fixture) {
+	ends := map[string]func(*testing.T, ending) error{"committed": lostAnswer, "rolled back": lostRequest}
+	changes := map[string]func(*deferred.Store, int64) error{
+		"Redrive": func(s *deferred.Store, number int64) error { return s.Redrive(context.Background(), number) },
+		"Discard": func(s *deferred.Store, number int64) error { return s.Discard(context.Background(), number) },
+	}
+	n, store := f.newNode(t, nodeOptions{}, nil), f.operator(t, deferred.Pending)
+	for change, run := range changes {
+		for end, lose := range ends {
+			t.Run(change+" "+end, func(t *testing.T) {
+				n.store(t, newMessage(change+end))
+				f.exec(t, "UPDATE inbox_pending SET state = 4, attempts = 20")
+				number := list(t, store)[0].Number
+				db := &faultyDB{commit: func(_ context.Context, _ int64, tx ending) error {
+					err := lose(t, tx)
+					f.exec(t, "UPDATE inbox_pending SET state = 4, attempts = 7") // it died again
+					return err
+				}}
+				silent, err := deferred.NewStore(faulty(f.pool(t, 2), db).DB, f.database.Schema(""), deferred.Pending, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := run(silent, number); !errors.Is(err, inbox.ErrCommitUncertain) {
+					t.Fatalf("want ErrCommitUncertain, got: %v", err)
+				}
+				if commits := db.commits.Load(); commits != 1 {
+					t.Fatalf("%d COMMITs, want 1", commits)
+				}
+				left := list(t, store)
+				if gone := change == "Discard" && end == "committed"; gone != (len(left) == 0) {
+					t.Fatalf("left over: %+v", left)
+				}
+				for _, dead := range left {
+					if dead.State != deferred.StateDead || dead.Attempts != 7 {
+						t.Fatalf("it was changed again: %+v", dead)
+					}
+					if err := store.Discard(context.Background(), dead.Number); err != nil {
+						t.Fatal(err)
+					}
+				}
+			})
+		}
+	}
 }
 
 // testOnlyDead: if one of several messages is not dead, nothing changes.

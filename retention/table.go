@@ -57,16 +57,18 @@ func (t *table) write(ctx context.Context, fn func(ctx context.Context, tx wsql.
 
 // writeOnce runs fn, which is not to be repeated once it may have been committed: the error is inbox.ErrCommitUncertain then.
 func (t *table) writeOnce(ctx context.Context, fn func(ctx context.Context, tx wsql.Tx) error) error {
-	committing := false
-	err := t.repeat(ctx, t.QueueTxOptions(), func(err error) bool { return !committing && t.transient(err) }, func(ctx context.Context, tx wsql.Tx) error {
-		err := fn(ctx, tx)
-		committing = err == nil
-		return err
-	})
-	if err != nil && committing && t.ClassifyCommit(err) == inbox.CommitUncertain {
+	again := func(err error) bool { return !t.uncertain(err) && t.transient(err) }
+	err := t.repeat(ctx, t.QueueTxOptions(), again, fn)
+	if t.uncertain(err) {
 		return fmt.Errorf("%w: %w", inbox.ErrCommitUncertain, err)
 	}
 	return err
+}
+
+// uncertain tells that a transaction may be committed.
+func (t *table) uncertain(err error) bool {
+	var commit *sqltx.CommitError
+	return errors.As(err, &commit) && t.ClassifyCommit(commit) == inbox.CommitUncertain
 }
 
 // repeats is how often a transaction is tried before a sweep gives up until the next one.

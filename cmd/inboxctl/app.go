@@ -45,6 +45,7 @@ Exit codes:
   4    nothing found: no such consumer, message or identity
   5    nothing was changed: the question was not answered with yes, or nobody can be asked and --yes is not given; or a waiting
        message has the identity to forget, or another sweeper is at work
+  6    the database did not answer to COMMIT: all or nothing was changed, look before you try again
   130  interrupted while it worked; the error says what was done
 
 An error is one line on standard error. Colours and the progress bar are for terminals only; NO_COLOR switches colours off.`

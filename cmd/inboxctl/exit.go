@@ -18,6 +18,7 @@ const (
 	exitTable       = 3
 	exitNothing     = 4
 	exitRefused     = 5
+	exitUncertain   = 6
 	exitInterrupted = 130
 )
 
@@ -61,6 +62,8 @@ func explain(ctx context.Context, a *app, err error) (int, string) {
 		return exitRefused, "a message in the pending table has the identity, so it is kept: " + identityNames(refused.Pending) + "; nothing was changed"
 	case errors.Is(err, retention.ErrAnotherSweeper):
 		return exitRefused, "another sweeper is at work on this table; nothing was changed"
+	case errors.Is(err, inbox.ErrCommitUncertain):
+		return exitUncertain, fmt.Sprintf("the database did not answer to COMMIT, so all or nothing was changed; look with show or list before you try again: %v", err)
 	case ctx.Err() != nil:
 		return exitInterrupted, "interrupted, nothing was changed"
 	case errors.Is(err, context.DeadlineExceeded):

@@ -47,10 +47,16 @@ func (r *Runner) InTx(ctx context.Context, options *sql.TxOptions, fn func(tx ws
 	}
 	open = false
 	if err := r.Commit(tx, cancel); err != nil {
-		return fmt.Errorf("commit: %w", err)
+		return &CommitError{err}
 	}
 	return nil
 }
+
+// CommitError is the error of COMMIT itself, after all statements succeeded. Its class tells whether the transaction may be committed.
+type CommitError struct{ err error }
+
+func (e *CommitError) Error() string { return "commit: " + e.err.Error() }
+func (e *CommitError) Unwrap() error { return e.err }
 
 // errTimeout says that COMMIT or ROLLBACK did not return in time.
 type errTimeout struct{ statement string }
