@@ -61,13 +61,14 @@ func (n *stalling) stall(t *testing.T) *message.Message {
 // comeBack ends the standstill. What renews leases tries again much later.
 func (n *stalling) comeBack() { n.unreachable.Store(false) }
 
-// steal claims the message after the end of its lease. What a sweep would do first is done by hand.
-func (n *node) steal(t *testing.T) *message.Message {
+// steal claims a stalled message after the end of its lease. What a sweep would do first is done by hand.
+func (n *node) steal(t *testing.T, from *message.Message) *message.Message {
 	t.Helper()
+	last, _ := deferred.Attempt(from)
 	n.exec(t, "UPDATE inbox_pending SET state = 0, token = 0, due_at = 0 WHERE state = 2")
 	stolen := receive(t, n.subscribe(t), "the message at the other node")
-	if attempt, _ := deferred.Attempt(stolen); attempt != 2 {
-		t.Fatalf("attempt %d, want 2", attempt)
+	if attempt, _ := deferred.Attempt(stolen); attempt != last+1 {
+		t.Fatalf("attempt %d after attempt %d", attempt, last)
 	}
 	return stolen
 }
@@ -102,7 +103,7 @@ func stalledCase(options nodeOptions, act func(n *stalling, stalled *message.Mes
 	return func(t *testing.T, f *fixture) {
 		n, thief := f.newStalling(t, options), f.newThief(t)
 		stalled := n.stall(t)
-		stolen := thief.steal(t)
+		stolen := thief.steal(t, stalled)
 		before := f.onlyRow(t)
 		n.comeBack()
 		if act != nil {
@@ -123,7 +124,7 @@ func (f *fixture) newThief(t *testing.T) *node {
 func testStalledCompletes(t *testing.T, f *fixture) {
 	n, thief := f.newStalling(t, nodeOptions{}), f.newThief(t)
 	stalled := n.stall(t)
-	stolen := thief.steal(t)
+	stolen := thief.steal(t, stalled)
 	before := f.onlyRow(t)
 	n.comeBack()
 	err := n.handler(stalled)
@@ -140,10 +141,10 @@ func testStalledCompletes(t *testing.T, f *fixture) {
 // testStalledRenews: the renewal finds the row in another claim, leaves it alone and ends the message's context.
 func testStalledRenews(t *testing.T, f *fixture) {
 	// With one message in flight the node does not claim it again itself.
-	n, thief := f.newNode(t, nodeOptions{subscriber: deferred.SubscriberConfig{Lease: time.Second, MaxInFlight: 1}}, nil), f.newThief(t)
+	n, thief := f.newNode(t, nodeOptions{subscriber: deferred.SubscriberConfig{Lease: 3 * time.Second, MaxInFlight: 1}}, nil), f.newThief(t)
 	n.store(t, newMessage("m1"))
 	stalled := receive(t, n.subscribe(t), "the message")
-	stolen := thief.steal(t)
+	stolen := thief.steal(t, stalled)
 	before, lease := f.onlyRow(t), f.number(t, "SELECT due_at FROM inbox_pending")
 	receive(t, stalled.Context().Done(), "the end of the stalled message's context")
 	if after := f.number(t, "SELECT due_at FROM inbox_pending"); after < lease {
